@@ -1,0 +1,1 @@
+"""Text -> Score: the DAPO reference rule, an exact-number rule, and users' python functions in killable processes."""

@@ -1,0 +1,1 @@
+"""Rollouts: the engine protocol, the embedded and the scripted engine, and dynamic sampling as a stream."""

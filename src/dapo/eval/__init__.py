@@ -1,0 +1,1 @@
+"""Evaluation: held-out suites, sampled k times, scored with intervals that respect clusters of problems."""

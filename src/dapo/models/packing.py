@@ -38,14 +38,18 @@ class Packed:
         return self.ids_Rn.shape[1]
 
 
-class _Row:
-    """A tree under construction; nodes are numbered in order of creation, so a parent comes before its children."""
+class Row:
+    """A tree under construction, and which sequences are in it (`members`, `paths`). Nodes are numbered in order of creation, so a parent comes before its children."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.depth: list[int] = []
         self.children: dict[tuple[int, int], int] = {}  # (parent, token) -> node; the root's parent is -1
         self.paths: list[np.ndarray] = []
+        self.members: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
     def shared(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of the sequence are in the tree already."""
@@ -57,7 +61,8 @@ class _Row:
             node = found
         return len(tokens)
 
-    def add(self, tokens: Sequence[int]) -> None:
+    def add(self, number: int, tokens: Sequence[int]) -> None:
+        self.members.append(number)
         path, node = [], -1
         for depth, token in enumerate(tokens):
             child = self.children.get((node, token))
@@ -81,34 +86,38 @@ class _Row:
         return see
 
 
-def pack(sequences: Sequence[Sequence[int]], row_tokens: int, device: torch.device) -> Packed:
-    """Pack sequences, in order, into rows of at most `row_tokens` nodes (or one sequence, if that is longer).
+def build_rows(sequences: Sequence[Sequence[int]], row_tokens: int) -> list[Row]:
+    """Put sequences, in order, into trees of at most `row_tokens` nodes (or one sequence, if that is longer).
 
     Neighbours share best: give the responses of a prompt one after the other. Errors: ValueError if a sequence is empty.
     """
-    rows: list[_Row] = [_Row()]
-    where: list[int] = []
-    for tokens in sequences:
+    rows = [Row()]
+    for number, tokens in enumerate(sequences):
         if not len(tokens):
             raise ValueError("cannot pack an empty sequence")
-        row = rows[-1]
-        if row.paths and len(row.tokens) + len(tokens) - row.shared(tokens) > row_tokens:
-            row = _Row()
-            rows.append(row)
-        row.add(tokens)
-        where.append(len(rows) - 1)
-    size = max(len(row.tokens) for row in rows)
+        if rows[-1].paths and len(rows[-1]) + len(tokens) - rows[-1].shared(tokens) > row_tokens:
+            rows.append(Row())
+        rows[-1].add(number, tokens)
+    return rows
+
+
+def stack(rows: Sequence[Row], device: torch.device) -> Packed:
+    """Rows as tensors, padded to the longest. The sequences are numbered row by row."""
+    size = max(len(row) for row in rows)
     ids = np.zeros((len(rows), size), dtype=np.int64)
     position = np.zeros((len(rows), size), dtype=np.int64)
     for r, row in enumerate(rows):
-        ids[r, : len(row.tokens)] = row.tokens
-        position[r, : len(row.tokens)] = row.depth
+        ids[r, : len(row)] = row.tokens
+        position[r, : len(row)] = row.depth
     mask = np.stack([row.visible(size) for row in rows])[:, None]
-    paths = [path + r * size for r, row in enumerate(rows) for path in row.paths]
-    assert len(paths) == len(where)
     return Packed(
         torch.from_numpy(ids).to(device),
         torch.from_numpy(position).to(device),
         torch.from_numpy(mask).to(device),
-        tuple(paths),
+        tuple(path + r * size for r, row in enumerate(rows) for path in row.paths),
     )
+
+
+def pack(sequences: Sequence[Sequence[int]], row_tokens: int, device: torch.device) -> Packed:
+    """`build_rows` and `stack` in one: sequences keep their order."""
+    return stack(build_rows(sequences, row_tokens), device)

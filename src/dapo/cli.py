@@ -1,0 +1,192 @@
+"""The command line. It parses before it imports torch; each command imports what it needs.
+
+Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 `check` found the run not to be what it claims, 75 stopped early
+but resumable.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from dapo.config import ConfigError, Recipe, load_recipe, parse_override
+
+app = typer.Typer(
+    help="Reinforcement learning with verifiable rewards: DAPO, with GRPO beside it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+FAILED, USAGE, NOT_AS_CLAIMED, RESUMABLE = 1, 2, 3, 75
+RecipeArgument = Annotated[str, typer.Argument(help="a recipe file, or the name of a packaged recipe")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value ...")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def packaged_recipes() -> Path:
+    """The folder of the recipes that come with the package."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("dapo_recipes")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError("the packaged recipes are not installed; give the path of a recipe file")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def find_recipe(name: str) -> Path:
+    """A file as it stands; else a packaged recipe of that name. Errors: ConfigError listing the packaged ones."""
+    if Path(name).is_file():
+        return Path(name)
+    folder = packaged_recipes()
+    path = folder / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+        raise ConfigError(f"recipe {name!r} is neither a file nor a packaged recipe; packaged are: {known}")
+    return path
+
+
+def _read(name: str, overrides: list[str] | None) -> tuple[Path, Recipe]:
+    try:
+        path = find_recipe(name)
+        return path, load_recipe(path, dict(parse_override(o) for o in overrides or []))
+    except ConfigError as error:
+        _fail(str(error), USAGE)
+
+
+def choose_out(stem: str, resume: bool) -> Path:
+    """runs/STEM, or with a number behind it: the first that is free, or when resuming the last that is there."""
+    taken = [p for n in range(1, 10_000) if (p := Path("runs") / (stem if n == 1 else f"{stem}-{n}")).is_dir()]
+    if resume:
+        if not taken:
+            raise ConfigError(f"there is no run of {stem!r} below {Path('runs').resolve()} to resume; leave out --resume")
+        return max(taken, key=lambda p: p.stat().st_mtime)
+    n = 1
+    while (out := Path("runs") / (stem if n == 1 else f"{stem}-{n}")).exists():
+        n += 1
+    return out
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="run directory; default: runs/RECIPE")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue from the last checkpoint")] = False,
+    help_keys: Annotated[bool, typer.Option("--help-keys", help="list every key of a recipe and stop")] = False,
+) -> None:
+    """Train by a recipe."""
+    if help_keys:
+        from dapo.config import leaves
+
+        print("\n".join(leaves()))
+        return
+    path, parsed = _read(recipe, overrides)
+    from rich.console import Console
+
+    from dapo.launch.console import StepConsole
+    from dapo.launch.local import prepare, start
+    from dapo.launch.summary import print_summary
+    from dapo.train.loop import NotFinite, Stopped, Underfilled
+
+    console = Console()
+    try:
+        folder = out or choose_out(path.stem, resume)
+        prepared = prepare(parsed, path.parent)
+        with StepConsole(console, parsed.train.steps, 0) as view:
+            view.say(f"{path.stem}: {len(prepared.prompts)} problems, run directory {folder}")
+            local = start(prepared, folder, resume, view)
+            with local.run:
+                local.train()
+    except ValueError as error:
+        _fail(str(error), USAGE)
+    except Stopped as stop:
+        print(f"stopped: {stop}", file=sys.stderr)
+        raise typer.Exit(RESUMABLE) from None
+    except (Underfilled, NotFinite, OSError) as error:
+        _fail(str(error), FAILED)
+    print_summary(console, folder)
+
+
+@app.command()
+def check(
+    target: Annotated[Path, typer.Argument(help="a run directory")],
+    claim: Annotated[str | None, typer.Option(help="dapo or grpo; default: what the recipe is based on")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say whether a run was what it claims, clause by clause, from what was observed while it ran."""
+    from rich.console import Console
+
+    from dapo.conformance.evidence import Evidence
+    from dapo.conformance.judge import judge
+    from dapo.launch.summary import print_judgement
+
+    try:
+        evidence = Evidence(target)
+        judgement = judge(evidence, claim or evidence.recipe.algo.base)
+        against_dapo = judge(evidence, "dapo")
+    except (ValueError, OSError) as error:
+        _fail(str(error), USAGE)
+    if as_json:
+        print(json.dumps({**judgement.as_json(), "dapo": against_dapo.sentence}, indent=1))
+    else:
+        console = Console()
+        print_judgement(console, judgement)
+        if judgement.algorithm != "dapo":
+            console.print(f"and against DAPO: {against_dapo.sentence}", highlight=False, soft_wrap=True)
+    if not judgement.conforms:
+        raise typer.Exit(NOT_AS_CLAIMED)
+
+
+@app.command(name="eval")
+def evaluate_command(
+    model: Annotated[str, typer.Argument(help="a run directory, a model folder, or a hub name")],
+    suite: Annotated[list[str] | None, typer.Option(help="arithmetic:TASK or a problem file; repeatable")] = None,
+    recipe: Annotated[str | None, typer.Option(help="recipe for prompt, verifier and limits; default: the run's")] = None,
+    k: Annotated[int | None, typer.Option(help="samples a problem")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Evaluate a model on held-out suites: avg@k with a 95 % interval."""
+    run = Path(model)
+    is_run = (run / "recipe.toml").is_file()
+    if recipe is None and not is_run:
+        _fail(f"{model} is not a run directory: say with --recipe how to ask it and how to grade", USAGE)
+    path, parsed = _read(recipe or str(run / "recipe.toml"), None)
+    from rich.console import Console
+
+    from dapo.launch.console import evaluation_table
+    from dapo.launch.evaluate import evaluate_model
+
+    try:
+        results = evaluate_model(model, parsed, path.parent, suite or list(parsed.eval.suites), k or parsed.eval.k)
+    except ValueError as error:
+        _fail(str(error), USAGE)
+    summaries = [r.summary() for r in results]
+    if as_json:
+        print(json.dumps(summaries, indent=1))
+    else:
+        Console().print(evaluation_table([], summaries))
+
+
+@app.command()
+def selftest() -> None:
+    """Train the packaged tiny model for two steps and check the machinery: a few seconds, no network."""
+    from dapo.launch.selftest import run_selftest
+
+    failed = False
+    for name, ok, detail in run_selftest(packaged_recipes()):
+        print(f"{'ok  ' if ok else 'FAIL'} {name}: {detail}")
+        failed |= not ok
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def main() -> None:
+    """The entry point of the `dapo` command."""
+    app()

@@ -1,0 +1,92 @@
+"""What a run directory shows: its recipe, its events, its rollouts. Read once, offered to the clauses as plain values."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dapo.config import Recipe, load_recipe
+from dapo.record.events import read_events
+from dapo.record.rollouts import read_rollouts
+
+COLUMNS = (
+    "group", "sample", "carried", "outcome", "reward", "punishment", "advantage", "length", "finish", "fate", "version",
+)  # fmt: skip
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """The rollouts of one group in one step."""
+
+    step: int
+    rows: tuple[Json, ...]
+
+    @property
+    def graded(self) -> list[Json]:
+        return [r for r in self.rows if r["outcome"] != "ungraded"]
+
+    @property
+    def n_correct(self) -> int:
+        return sum(r["outcome"] == "correct" for r in self.rows)
+
+    @property
+    def shaped(self) -> set[float]:
+        """The distinct shaped rewards."""
+        return {r["reward"] + r["punishment"] for r in self.graded}
+
+    def has(self, fate: str) -> bool:
+        return any(r["fate"] == fate for r in self.rows)
+
+
+class Evidence:
+    """A run directory, read lazily. Errors: ValueError if it is none."""
+
+    def __init__(self, path: Path) -> None:
+        if not (path / "recipe.toml").is_file() or not (path / "events.jsonl").is_file():
+            raise ValueError(f"{path} is not a run directory: it needs recipe.toml and events.jsonl")
+        self.path = path
+        self.recipe: Recipe = load_recipe(path / "recipe.toml")
+        self.events = read_events(path / "events.jsonl")
+
+    @cached_property
+    def steps(self) -> list[Json]:
+        return [e for e in self.events if e["kind"] == "step"]
+
+    @cached_property
+    def updates(self) -> list[Json]:
+        return [u for e in self.steps for u in e["updates"]]
+
+    def total(self, name: str) -> float:
+        """A sum over all updates."""
+        return float(sum(u[name] for u in self.updates))
+
+    @cached_property
+    def groups(self) -> list[GroupRows]:
+        """All recorded groups of the run's steps; empty if rollouts were not recorded."""
+        return list(self._read_groups())
+
+    @cached_property
+    def trained(self) -> list[GroupRows]:
+        return [g for g in self.groups if g.has("trained")]
+
+    @cached_property
+    def filtered(self) -> list[GroupRows]:
+        return [g for g in self.groups if g.has("filtered")]
+
+    @cached_property
+    def graded(self) -> list[Json]:
+        """All graded responses."""
+        return [r for g in self.groups for r in g.graded]
+
+    def _read_groups(self) -> Iterator[GroupRows]:
+        folder = self.path / "rollouts"
+        for event in self.steps:
+            if not (folder / f"step-{event['step']:06d}.parquet").is_file():
+                continue
+            groups: dict[tuple[bool, int], list[Json]] = {}
+            for row in read_rollouts(folder, COLUMNS, event["step"]):
+                groups.setdefault((row["carried"], row["group"]), []).append(row)
+            for rows in groups.values():
+                yield GroupRows(event["step"], tuple(rows))

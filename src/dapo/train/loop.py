@@ -1,0 +1,241 @@
+"""The procedure of DAPO (Algorithm 1): sample and filter, take advantages, update, repeat.
+
+    for each step:
+        collect N informative groups            rollout/collect.py   dynamic sampling, soft overlong punishment
+        advantages and loss weights             train/batch.py       group-normalised; token-level denominators
+        old log-probabilities                   train/policy.py      by the kernels of the update: first ratio is 1
+        U clipped gradient updates              algo/objective.py    Clip-Higher
+        the engine takes the new weights        rollout/engine.py
+        record, evaluate, checkpoint            record/, eval/
+
+The loop knows the protocols of engine and policy, and no implementation of them.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dapo.config import Recipe
+from dapo.rollout.collect import Collected, Collector, Interrupted, Progress
+from dapo.rollout.engine import Engine
+from dapo.train.batch import MiniBatch, plan
+from dapo.train.optim import learning_rate
+from dapo.train.policy import Policy, Update
+from dapo.types import Group
+
+
+class Stopped(Exception):
+    """The run stopped early and can be resumed (exit code 75). The message says why and what to do."""
+
+
+class Underfilled(RuntimeError):
+    """rollout.on_underfill = "error" and a batch could not be filled."""
+
+
+class NotFinite(RuntimeError):
+    """Too many updates in a row had a non-finite loss or gradient."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """All that a step did, for whoever records or shows it. `seconds`: wall time by phase."""
+
+    step: int
+    collected: Collected
+    batches: tuple[MiniBatch, ...]
+    logp_old: tuple[tuple[Tensor, ...], ...]
+    updates: tuple[Update, ...]
+    seconds: dict[str, float]
+
+
+class Observer(Protocol):
+    """Receives what happens. Recording must come before the checkpoint that makes a step final."""
+
+    def on_progress(self, step: int, progress: Progress) -> None: ...
+
+    def on_step(self, result: StepResult) -> None: ...
+
+    def on_underfill(self, step: int, collected: Collected, why: str) -> None: ...
+
+    def on_evaluate(self, step: int) -> None: ...
+
+    def on_checkpoint(self, step: int, loop: "LoopState") -> None: ...
+
+    def should_stop(self) -> bool: ...
+
+
+@dataclass
+class LoopState:
+    """Everything that a checkpoint must hold so that the next step is the same as if nothing had happened."""
+
+    recipe: Recipe
+    engine: Engine
+    policy: Policy
+    collector: Collector
+    device: torch.device
+    step: int = 0  # rollout steps completed
+    bad_updates: int = 0  # non-finite updates in a row
+
+
+def run(state: LoopState, observer: Observer) -> None:
+    """Train up to train.steps. Errors: Stopped, Underfilled, NotFinite; a checkpoint stands before each of them."""
+    recipe = state.recipe
+    state.engine.load(state.policy.weights(), state.step)
+    observer.on_evaluate(state.step)
+    while state.step < recipe.train.steps:
+        if observer.should_stop():
+            observer.on_checkpoint(state.step, state)
+            raise Stopped(f"stopped by a signal after step {state.step}; continue with --resume")
+        clock = _Clock()
+        collected = _collect(state, observer)
+        clock.lap("generate")
+        if not collected.full:
+            _underfilled(state, collected, observer)
+
+        batches = plan(collected.groups, recipe, state.device)
+        logp_old = _with_carried(state.policy.logprobs(batches), batches, collected.groups)
+        logp_ref = state.policy.logprobs(batches, reference=True) if recipe.algo.kl_coef else None
+        carried = _carry(state, collected)
+        clock.lap("logprobs")
+
+        lr = learning_rate(
+            state.step, recipe.train.lr, recipe.train.warmup_steps, recipe.train.steps, recipe.train.schedule
+        )
+        updates = []
+        for i, batch in enumerate(batches):
+            update = state.policy.update(batch, logp_old[i], logp_ref[i] if logp_ref else None, lr)
+            state.bad_updates = 0 if update.applied else state.bad_updates + 1
+            updates.append(update)
+        state.step += 1
+        state.collector.carried = carried
+        state.engine.load(state.policy.weights(), state.step)
+        clock.lap("update")
+
+        observer.on_step(
+            StepResult(
+                state.step, collected, tuple(batches), tuple(map(tuple, logp_old)), tuple(updates), clock.seconds
+            )
+        )
+        if state.bad_updates >= recipe.train.max_bad_updates:
+            raise NotFinite(
+                f"{state.bad_updates} updates in a row had a non-finite loss or gradient and were skipped; the responses "
+                f"are in rollouts/step-{state.step:06d}.parquet. Lower train.lr = {recipe.train.lr:g}"
+            )
+        last = state.step == recipe.train.steps
+        if last or state.step % recipe.train.save_every == 0:
+            observer.on_checkpoint(state.step, state)
+        if last or (recipe.eval.every and state.step % recipe.eval.every == 0):
+            observer.on_evaluate(state.step)
+
+
+def _collect(state: LoopState, observer: Observer) -> Collected:
+    try:
+        return state.collector.collect(
+            state.step, lambda progress: observer.on_progress(state.step + 1, progress), observer.should_stop
+        )
+    except Interrupted:
+        observer.on_checkpoint(state.step, state)
+        raise Stopped(
+            f"stopped by a signal in step {state.step + 1}, which begins again after --resume; "
+            f"{state.step} steps are complete"
+        ) from None
+
+
+def explain_underfill(collected: Collected, recipe: Recipe) -> str:
+    """Why a batch could not be filled: the histogram of correct answers and what to change."""
+    g = recipe.rollout.group_size
+    counts = collected.correct_counts
+    finished = max(1, sum(counts.values()))
+    wrong, right = counts.get(0, 0) / finished, counts.get(g, 0) / finished
+    histogram = ", ".join(f"{k}/{g}: {n}" for k, n in counts.items())
+    if wrong >= right:
+        advice = "the problems are too hard or the verifier rejects right answers: look at rollouts/, then use easier data"
+    else:
+        advice = "the problems are too easy: use harder data, or stop here"
+    return (
+        f"only {len(collected.groups)} of {recipe.rollout.prompts_per_step} informative groups after "
+        f"{len(collected.fates)} prompts (rollout.max_prompts_per_step = {recipe.max_prompts_per_step}). Groups by correct "
+        f"answers: {histogram or 'none finished'}; {wrong:.0%} all wrong, {right:.0%} all right. So {advice}, or raise "
+        f"rollout.max_prompts_per_step or rollout.group_size = {g}"
+    )
+
+
+def _underfilled(state: LoopState, collected: Collected, observer: Observer) -> None:
+    """rollout.on_underfill: "partial" returns; the others keep what was found, save and raise."""
+    why = explain_underfill(collected, state.recipe)
+    observer.on_underfill(state.step + 1, collected, why)
+    if state.recipe.rollout.on_underfill == "partial":
+        return
+    state.collector.carried = list(collected.groups)
+    observer.on_checkpoint(state.step, state)
+    if state.recipe.rollout.on_underfill == "error":
+        raise Underfilled(why)
+    raise Stopped(f"{why}. The groups found so far are kept: continue with --resume")
+
+
+def _with_carried(
+    logp: list[list[Tensor]], batches: Sequence[MiniBatch], groups: Sequence[Group]
+) -> list[list[Tensor]]:
+    """Replace the old log-probabilities of carried groups by those of the policy that sampled them."""
+    known = [
+        g.logp_old[i] if g.logp_old is not None else None for g in groups for i in range(len(g.graded))
+    ]  # in the order of sequences_of()
+    if not any(known):
+        return logp
+    for tensors, batch in zip(logp, batches, strict=True):
+        for tensor, micro in zip(tensors, batch.micro, strict=True):
+            for b, number in enumerate(micro.number_B.tolist()):
+                old = known[number]
+                if old is not None:
+                    tensor[b, : len(old)] = torch.tensor(old, dtype=tensor.dtype, device=tensor.device)
+    return logp
+
+
+def _carry(state: LoopState, collected: Collected) -> list[Group]:
+    """Groups for the next step, with the log-probabilities of today's policy (surplus = "carry")."""
+    if state.recipe.rollout.surplus != "carry" or not collected.surplus:
+        return []
+    batches = plan(collected.surplus, state.recipe, state.device)
+    return attach_logp_old(collected.surplus, batches, state.policy.logprobs(batches))
+
+
+def attach_logp_old(
+    groups: Sequence[Group], batches: Sequence[MiniBatch], logp: Sequence[Sequence[Tensor]]
+) -> list[Group]:
+    """The groups with `logp_old` of their graded responses set."""
+    rows = per_sequence(batches, logp)
+    out, number = [], 0
+    for group in groups:
+        count = len(group.graded)
+        out.append(replace(group, logp_old=tuple(rows[number + i] for i in range(count))))
+        number += count
+    return out
+
+
+def per_sequence(
+    batches: Sequence[MiniBatch], logp: Sequence[Sequence[Tensor]]
+) -> dict[int, tuple[float, ...]]:
+    """Log-probabilities by the sequence's number in the step, without padding."""
+    return {
+        number: tuple(tensor[b, :length].tolist())
+        for batch, tensors in zip(batches, logp, strict=True)
+        for micro, tensor in zip(batch.micro, tensors, strict=True)
+        for b, (number, length) in enumerate(zip(micro.number_B.tolist(), micro.length_B.tolist(), strict=True))
+    }
+
+
+class _Clock:
+    """Wall time by phase, from a clock that never jumps."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, phase: str) -> None:
+        now = time.monotonic()
+        self.seconds[phase] = now - self._last
+        self._last = now

@@ -1,0 +1,165 @@
+"""From what a step did to its record: one event, one rollouts file. Numbers are sums or token-weighted means."""
+
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dapo.algo.diagnostics import Observed
+from dapo.config import Recipe
+from dapo.record.rollouts import write_rollouts
+from dapo.record.rundir import RunDir
+from dapo.rollout.collect import Collected
+from dapo.train.batch import advantages
+from dapo.train.loop import StepResult, per_sequence
+from dapo.types import Fate, Group, Rollout
+
+
+def finished_groups(collected: Collected) -> list[Group]:
+    """The groups of this step that were generated and graded to the end, before filtering."""
+    return [g for g, fate, _ in collected.fates if fate != "cancelled"]
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _share(sum(values), len(values))
+
+
+def accuracy_by_family(groups: Sequence[Group]) -> dict[str, float | None]:
+    """Share of correct answers among the graded responses of each family of problems, before filtering."""
+    out = {}
+    for family in sorted({g.problem.family for g in groups}):
+        mine = [r for g in groups if g.problem.family == family for r in g.graded]
+        out[family] = _mean([float(r.correct) for r in mine])
+    return out
+
+
+def sampling_event(collected: Collected, group_size: int) -> dict[str, Any]:
+    """What collection did, from all finished groups: accuracies, counts, lengths, the ledger."""
+    groups = finished_groups(collected)
+    responses = [r for g in groups for r in g.rollouts]
+    graded = [r for r in responses if r.graded]
+    counts = collected.correct_counts
+    return {
+        "accuracy": _mean([float(r.correct) for r in graded]),
+        "accuracy_by_family": accuracy_by_family(groups),
+        "correct_counts": counts,
+        "groups": {
+            "offered": len(collected.fates),
+            "finished": len(groups),
+            "all_right": sum(1 for g in groups if g.graded and g.n_correct == len(g.graded)),
+            "all_wrong": sum(1 for g in groups if g.graded and g.n_correct == 0),
+            "kept": len(collected.groups),
+            "carried": collected.carried,
+        },
+        "group_size": group_size,
+        "full": collected.full,
+        "keep_rate": collected.keep_rate,
+        "reward": _mean([r.reward + r.punishment for r in graded]),
+        "punished": sum(r.punishment < 0 for r in responses),
+        "length": _mean([float(r.length) for r in responses]),
+        "length_max": max((r.length for r in responses), default=0),
+        "truncated": _mean([float(r.completion.finish == "length") for r in responses]),
+        "ungraded": len(responses) - len(graded),
+        "ledger": {
+            "generated": asdict(collected.ledger.generated),
+            **{fate: asdict(t) for fate, t in collected.ledger.fates.items()},
+            "carried_in": asdict(collected.ledger.carried_in),
+        },
+    }
+
+
+def _updates(result: StepResult, recipe: Recipe) -> list[dict[str, Any]]:
+    out = []
+    for batch, update in zip(result.batches, result.updates, strict=True):
+        out.append(
+            {
+                "loss": update.loss,
+                "grad_norm": update.grad_norm,
+                "applied": update.applied,
+                "lr": update.lr,
+                "entropy": _share(update.entropy, update.observed.tokens),
+                "bounds": [1 - recipe.algo.eps_low, 1 + recipe.algo.eps_high],
+                "dual_clip": recipe.algo.dual_clip,
+                "kl_coef": recipe.algo.kl_coef,
+                "aggregation": recipe.algo.aggregation,
+                "groups": batch.groups,
+                "responses": batch.responses,
+                "denominator_tokens": batch.tokens,
+                "weight_min": batch.weight_min,
+                "weight_max": batch.weight_max,
+                "micro_batches": len(batch.micro),
+                "computed_tokens": sum(m.packed.ids_Rn.numel() for m in batch.micro),
+                **asdict(update.observed),
+            }
+        )
+    return out
+
+
+def _gap(trained: Mapping[tuple[int, int], tuple[Rollout, float, tuple[float, ...]]]) -> dict[str, float | None]:
+    """|logp_old (trainer) - logp_gen (engine)| over the trained tokens: mean and maximum, in nats."""
+    gaps = [
+        abs(old - gen) for r, _, logp in trained.values() for old, gen in zip(logp, r.completion.logp_gen, strict=True)
+    ]
+    return {"mean": _mean(gaps), "max": max(gaps, default=None)}
+
+
+def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, Any]:
+    """Write the step's rollouts and event; returns the event's fields."""
+    collected = result.collected
+    files: list[tuple[Group, Fate, str, bool]] = [(g, "trained", "", True) for g in collected.groups[: collected.carried]]
+    files += [(g, fate, why, False) for g, fate, why in collected.fates]
+    where = [i for i, (_, fate, _, _) in enumerate(files) if fate == "trained"]
+    rows = per_sequence(result.batches, result.logp_old)
+    trained: dict[tuple[int, int], tuple[Rollout, float, tuple[float, ...]]] = {}
+    number = 0
+    for position, group in zip(where, collected.groups, strict=True):
+        for r, advantage in zip(group.graded, advantages(group, recipe.algo.advantage), strict=True):
+            trained[position, r.completion.sample] = (r, advantage, rows[number])
+            number += 1
+    if recipe.record.rollouts:
+        write_rollouts(run.rollouts, result.step, files, {k: (a, logp) for k, (_, a, logp) in trained.items()})
+    observed = sum((u.observed for u in result.updates), Observed())
+    first = result.updates[0].observed.deviation if result.updates else None
+    event = {
+        "step": result.step,
+        **sampling_event(collected, recipe.rollout.group_size),
+        "entropy": _share(sum(u.entropy for u in result.updates), observed.tokens),
+        "clip_low": _share(observed.clip_low, observed.tokens),
+        "clip_high": _share(observed.clip_high, observed.tokens),
+        "prob_clip_high": _share(observed.prob_clip_high, observed.clip_high),
+        "loss": _mean([u.loss for u in result.updates]),
+        "first_ratio_deviation": first if not collected.carried else None,
+        "gap": _gap(trained),
+        "updates": _updates(result, recipe),
+        "seconds": result.seconds,
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    run.events.write("step", **event)
+    return event
+
+
+def record_underfill(run: RunDir, recipe: Recipe, step: int, collected: Collected, why: str) -> None:
+    """Write what an unfilled batch found: nothing that was generated is lost from the record."""
+    if recipe.record.rollouts:
+        write_rollouts(run.rollouts, step, [(g, f, w, False) for g, f, w in collected.fates], {})
+    run.events.write(
+        "underfill", step=step - 1, why=why, found=len(collected.groups), **sampling_event(collected, recipe.rollout.group_size)
+    )
+
+
+def token_fates(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The whole run's ledger: {fate: {groups, responses, tokens, seconds}}, over its step events."""
+    total: dict[str, dict[str, float]] = {}
+    for event in events:
+        if event["kind"] == "step":
+            for fate, part in event["ledger"].items():
+                mine = total.setdefault(fate, dict.fromkeys(part, 0.0))
+                for unit, value in part.items():
+                    mine[unit] += value
+    return total
+
+

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="session", autouse=True)
 def _threads() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -202,7 +202,9 @@ def test_what_cannot_be_graded_leaves_its_group_and_is_counted():
     for g in collected.groups:
         assert (len(g.graded), g.n_correct) == (3, 1)
         assert math.isnan(g.rollouts[0].reward)
-    assert collected.ledger.fates["failed"].responses == sum(len(g.rollouts) == G for g, f, _ in collected.fates if f != "cancelled")
+    assert collected.ledger.fates["failed"].responses == sum(
+        len(g.rollouts) == G for g, f, _ in collected.fates if f != "cancelled"
+    )
     assert collected.ledger.balanced()
     collector, _ = make([2], verifier=Failing(1), max_ungraded=0.2)
     with pytest.raises(TooManyUngraded, match="max_ungraded"):

@@ -18,7 +18,9 @@ REL = 1e-7
 
 def named(kind):
     chosen = [c for c in CASES if c["kind"] == kind and c["name"] not in LATER]
-    return pytest.mark.parametrize("case", chosen, ids=[f"{c['name']}-{c.get('spread', i)}" for i, c in enumerate(chosen)])
+    return pytest.mark.parametrize(
+        "case", chosen, ids=[f"{c['name']}-{c.get('spread', i)}" for i, c in enumerate(chosen)]
+    )
 
 
 def close(actual, expected):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, Qwen2Config, Qwen3Config, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from dapo.models import attention, logprobs
 from dapo.models.loading import check_parity, hidden_states, load_model, output_layer

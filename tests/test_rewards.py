@@ -79,7 +79,7 @@ def test_the_number_rule_is_exact_at_any_length():
     assert number.grade(Problem("p", "", "x"), "Answer: 3").outcome == "ungraded"
 
 
-@pytest.fixture()
+@pytest.fixture
 def stub(monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
     made = []

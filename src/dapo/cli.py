@@ -65,7 +65,9 @@ def choose_out(stem: str, resume: bool) -> Path:
     taken = [p for n in range(1, 10_000) if (p := Path("runs") / (stem if n == 1 else f"{stem}-{n}")).is_dir()]
     if resume:
         if not taken:
-            raise ConfigError(f"there is no run of {stem!r} below {Path('runs').resolve()} to resume; leave out --resume")
+            raise ConfigError(
+                f"there is no run of {stem!r} below {Path('runs').resolve()} to resume; leave out --resume"
+            )
         return max(taken, key=lambda p: p.stat().st_mtime)
     n = 1
     while (out := Path("runs") / (stem if n == 1 else f"{stem}-{n}")).exists():
@@ -148,7 +150,9 @@ def check(
 def evaluate_command(
     model: Annotated[str, typer.Argument(help="a run directory, a model folder, or a hub name")],
     suite: Annotated[list[str] | None, typer.Option(help="arithmetic:TASK or a problem file; repeatable")] = None,
-    recipe: Annotated[str | None, typer.Option(help="recipe for prompt, verifier and limits; default: the run's")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="recipe for prompt, verifier and limits; default: the run's")
+    ] = None,
     k: Annotated[int | None, typer.Option(help="samples a problem")] = None,
     as_json: JsonFlag = False,
 ) -> None:

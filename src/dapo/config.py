@@ -220,10 +220,12 @@ def leaves(section: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]
 
 def _unknown(key: str) -> str:
     known = list(leaves())
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    if not close:  # perhaps the right key in the wrong section
-        last = key.rpartition(".")[2]
-        close = [k for k in known if k.rpartition(".")[2] == last][:1]
+    section, _, last = key.rpartition(".")
+    elsewhere = [k for k in known if k.rpartition(".")[2] == last]  # the right key in the wrong section
+    inside = [k for k in known if k.startswith(f"{section}.")]
+    close = (
+        elsewhere or difflib.get_close_matches(key, inside, 1, 0.75) or difflib.get_close_matches(key, known, 1, 0.5)
+    )
     hint = f"did you mean {close[0]}?" if close else "see the keys with: dapo train --help-keys"
     return f"unknown key {key}; {hint}"
 
@@ -249,25 +251,18 @@ def _merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> None:
         table[name] = value
 
 
-def _describe(error: ValidationError) -> str:
-    lines = []
-    for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            lines.append(_unknown(key))
-        elif item["type"] == "missing":
-            lines.append(f"{key} is missing; add it to the recipe")
-        elif item["type"] == "value_error":
-            lines.append(str(item["ctx"]["error"]))
-        else:
-            close = ""
-            expected = item.get("ctx", {}).get("expected", "")
-            if isinstance(item["input"], str) and expected:
-                options = [w.strip("' ") for w in str(expected).replace(" or ", ",").split(",")]
-                near = difflib.get_close_matches(item["input"], options, n=1)
-                close = f"; did you mean {near[0]!r}?" if near else ""
-            lines.append(f"{key} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}{close}")
-    return "\n".join(lines)
+def _describe_one(item: Mapping[str, Any]) -> str:
+    key = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return _unknown(key)
+    if item["type"] == "missing":
+        return f"{key} is missing; add it to the recipe"
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    options = [w.strip("' ") for w in str(item.get("ctx", {}).get("expected", "")).replace(" or ", ",").split(",")]
+    near = difflib.get_close_matches(str(item["input"]), options, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{key} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}{hint}"
 
 
 def build_recipe(raw: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -284,7 +279,7 @@ def build_recipe(raw: Mapping[str, Any], overrides: Mapping[str, Any] | None = N
     try:
         return Recipe.model_validate(tables)
     except ValidationError as error:
-        raise ConfigError(_describe(error)) from None
+        raise ConfigError("\n".join(_describe_one(item) for item in error.errors())) from None
 
 
 def load_recipe(path: Path, overrides: Mapping[str, Any] | None = None) -> Recipe:

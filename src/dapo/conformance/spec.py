@@ -107,7 +107,10 @@ def _dropped_groups_are_replaced(e: Evidence) -> Result:
     short = [s for s in e.steps if s["groups"]["kept"] < n]
     if short:
         s = short[0]
-        return "fail", f"{len(short)} steps trained on fewer than {n} groups, first step {s['step']}: {s['groups']['kept']}"
+        return (
+            "fail",
+            f"{len(short)} steps trained on fewer than {n} groups, first step {s['step']}: {s['groups']['kept']}",
+        )
     if not dropped:
         return "not shown", "no group had all answers alike: nothing was to be replaced"
     if e.recipe.algo.filter == "none":
@@ -122,7 +125,10 @@ def _filter_sees_correctness_only(e: Evidence) -> Result:
         return "fail", f"{len(wrong)} groups with right and wrong answers were dropped, first in step {wrong[0].step}"
     phantom = [g for g in e.trained if not _is_mixed(g) and len(g.shaped) > 1]
     if phantom and e.recipe.algo.filter == "resample":
-        return "fail", f"{len(phantom)} groups were kept for their shaped rewards alone, first in step {phantom[0].step}"
+        return (
+            "fail",
+            f"{len(phantom)} groups were kept for their shaped rewards alone, first in step {phantom[0].step}",
+        )
     telling = [g for g in e.filtered if len(g.shaped) > 1]
     if not telling:
         return "not shown", f"none of {len(e.filtered)} dropped groups had rewards that differ by length"
@@ -154,7 +160,10 @@ def _denominators_match_rollouts(e: Evidence) -> Result:
     for s in e.steps:
         used = sum(u["denominator_tokens"] for u in s["updates"])
         if used != trained.get(s["step"], 0):
-            return "fail", f"step {s['step']}: {used} tokens in the losses, {trained.get(s['step'], 0)} in trained responses"
+            return (
+                "fail",
+                f"step {s['step']}: {used} tokens in the losses, {trained.get(s['step'], 0)} in trained responses",
+            )
     cut = sum(r["finish"] == "length" for g in e.trained for r in g.rows if r["advantage"] is not None)
     if not cut:
         return "not shown", "no truncated response was trained"
@@ -195,8 +204,14 @@ def _no_kl(e: Evidence) -> Result:
 def _kl_in_loss(e: Evidence) -> Result:
     coefficients = {u["kl_coef"] for u in e.updates}
     if coefficients != {0.04}:
-        return "fail", f"KL coefficient {', '.join(f'{c:g}' for c in sorted(coefficients)) or 'none'}, the paper's is 0.04"
-    return "pass", f"coefficient 0.04; the divergence added up to {e.total('kl_ref'):.3g} nats over {e.total('tokens'):.0f} tokens"
+        return (
+            "fail",
+            f"KL coefficient {', '.join(f'{c:g}' for c in sorted(coefficients)) or 'none'}, the paper's is 0.04",
+        )
+    return (
+        "pass",
+        f"coefficient 0.04; the divergence added up to {e.total('kl_ref'):.3g} nats over {e.total('tokens'):.0f} tokens",
+    )
 
 
 def _advantages_are_group_normalised(e: Evidence) -> Result:
@@ -209,7 +224,10 @@ def _advantages_are_group_normalised(e: Evidence) -> Result:
         center, scale = mean(rewards), stdev(rewards) + 1e-6
         for row, reward in zip(rows, rewards, strict=True):
             if not math.isclose(row["advantage"], (reward - center) / scale, rel_tol=1e-4, abs_tol=1e-5):
-                return "fail", f"step {g.step}: advantage {row['advantage']:.6f}, expected {(reward - center) / scale:.6f}"
+                return (
+                    "fail",
+                    f"step {g.step}: advantage {row['advantage']:.6f}, expected {(reward - center) / scale:.6f}",
+                )
             checked += 1
     if not checked:
         return "not shown", "no trained group"
@@ -244,7 +262,7 @@ def _several_updates(e: Evidence) -> Result:
     return "pass", f"{max(counts)} updates a step"
 
 
-def _samples_are_of_the_current_policy(e: Evidence) -> Result:
+def _samples_are_current(e: Evidence) -> Result:
     rows = [(g.step, r) for g in e.trained for r in g.rows]
     old = [r for step, r in rows if r["version"] != step - 1]
     if old:
@@ -258,7 +276,10 @@ def _ledger_adds_up(e: Evidence) -> Result:
         for unit in ("groups", "responses", "tokens"):
             total = sum(s["ledger"][fate][unit] for fate in fates)
             if total != s["ledger"]["generated"][unit]:
-                return "fail", f"step {s['step']}: {total} {unit} have a fate, {s['ledger']['generated'][unit]} were generated"
+                return (
+                    "fail",
+                    f"step {s['step']}: {total} {unit} have a fate, {s['ledger']['generated'][unit]} were generated",
+                )
     return "pass", f"generated = trained + filtered + surplus + cancelled + failed in {len(e.steps)} steps"
 
 
@@ -290,7 +311,7 @@ def _sequence_mean(e: Evidence) -> Result:
 _SHARED = (
     ("advantage", "A = (R - mean) / std within the group", _needs_groups(_advantages_are_group_normalised), True),
     ("old policy", "the ratio is 1 on the first update of a step", _old_policy_is_the_trainers, False),
-    ("on-policy samples", "responses come from the policy of the step", _needs_groups(_samples_are_of_the_current_policy), False),
+    ("on-policy samples", "responses come from the step's policy", _needs_groups(_samples_are_current), False),
     ("ledger", "every generated token has one fate", _ledger_adds_up, False),
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ WORDINGS = {
     "-": (
         "What is {a} minus {b}?",
         "Take {b} away from {a}.",
-        "How much more is {a} than {b}?",
+        "Subtract {b} from {a}.",
         "{n} has {a} {o} and gives away {b}. How many {o} are left?",
         "There are {a} {o} on a table and {b} of them fall. How many {o} remain?",
     ),
@@ -65,10 +65,10 @@ def _worded(family: str, op: str, a: int, b: int, wording: int, rng: random.Rand
 
 
 def one_digit(split: Split, rng: random.Random) -> Iterator[Problem]:
-    """Sums, differences (never negative) and products of digits, in words; 30 % of the pairs are held out."""
+    """Sums, differences (never negative) and products of the digits 1 to 9, in words; 20 % of the pairs are held out."""
     cells = []
-    for op, a, b in itertools.product("+-*", range(10), range(10)):
-        if (op != "-" or a >= b) and held_out(_pair_key(op, a, b), 30) == (split == "held-out"):
+    for op, a, b in itertools.product("+-*", range(1, 10), range(1, 10)):
+        if (op != "-" or a >= b) and held_out(_pair_key(op, a, b), 20) == (split == "held-out"):
             cells.append((op, a, b))
     yield from _each_wording("one_digit", cells, rng)
 

@@ -25,7 +25,9 @@ class Prompter:
 
     def __init__(self, tokenizer: ChatTokenizer, template: str, messages: Sequence[tuple[str, str]]) -> None:
         if not tokenizer.chat_template:
-            raise ValueError("model.path: the tokenizer has no chat template; add chat_template.jinja to the model folder")
+            raise ValueError(
+                "model.path: the tokenizer has no chat template; add chat_template.jinja to the model folder"
+            )
         try:
             self._template = ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(template)
         except TemplateError as error:

@@ -14,18 +14,21 @@ def _percent(value: float | None) -> str:
     return "  --" if value is None else f"{value:4.0%}"
 
 
+def _number(value: float | None, form: str) -> str:
+    return "--" if value is None else format(value, form)
+
+
 def step_line(event: Mapping[str, Any], total: int) -> str:
     """One step in one line."""
     groups, seconds = event["groups"], event["seconds"]
     families = event["accuracy_by_family"]
     each = " ".join(f"{k} {_percent(v).strip()}" for k, v in families.items()) if len(families) > 1 else ""
-    number = lambda v, form: "--" if v is None else format(v, form)  # noqa: E731
     return (
         f"step {event['step']:3d}/{total} acc {_percent(event['accuracy'])}{' (' + each + ')' if each else ''} | "
         f"groups {groups['kept']} kept {groups['all_right']} right {groups['all_wrong']} wrong | "
-        f"H {number(event['entropy'], '.2f')} len {number(event['length'], '.1f')} | "
-        f"clip -{number(event['clip_low'], '.1%')} +{number(event['clip_high'], '.1%')} "
-        f"loss {number(event['loss'], '+.4f')} | "
+        f"H {_number(event['entropy'], '.2f')} len {_number(event['length'], '.1f')} | "
+        f"clip -{_number(event['clip_low'], '.1%')} +{_number(event['clip_high'], '.1%')} "
+        f"loss {_number(event['loss'], '+.4f')} | "
         f"gen {seconds['generate']:.1f} logp {seconds['logprobs']:.1f} upd {seconds['update']:.1f} s"
     )
 

@@ -121,7 +121,9 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
         held = _load(recipe, source, "held-out", recipe.eval.size)
         overlap = [p.id for p in held.problems if p.text in texts]
         if overlap:
-            raise ValueError(f"eval.suites: {len(overlap)} problems of {source!r} are in data.source, first {overlap[0]}")
+            raise ValueError(
+                f"eval.suites: {len(overlap)} problems of {source!r} are in data.source, first {overlap[0]}"
+            )
         chosen, _ = fit(held.problems[: recipe.eval.size], prompter, recipe.data.max_prompt_tokens, drop)
         suites.append(Suite(source, tuple(chosen)))
     data = {
@@ -250,7 +252,8 @@ class LocalRun:
     # the loop's observer
 
     def on_progress(self, step: int, progress: Progress) -> None:
-        note = f"step {step}: {progress.finished} groups finished, {progress.tokens} tokens"
+        speed = progress.tokens / max(progress.seconds, 1e-9)
+        note = f"step {step}: {progress.finished} groups finished, {speed:.0f} tokens/s"
         self.view.inner("groups", progress.found, progress.wanted, note)
 
     def on_step(self, result: loop.StepResult) -> None:
@@ -272,7 +275,9 @@ class LocalRun:
             return
         ends = step in (0, self.recipe.train.steps)
         k = self.recipe.eval.k if ends else self.recipe.eval.k_on_the_way
-        sampling = Sampling(self.recipe.eval.temperature, self.recipe.eval.top_p, 0, self.recipe.sampling.max_new_tokens)
+        sampling = Sampling(
+            self.recipe.eval.temperature, self.recipe.eval.top_p, 0, self.recipe.sampling.max_new_tokens
+        )
         results = []
         for suite in self.prepared.suites:
             results.append(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dapo.config import load_recipe
 from dapo.conformance.evidence import Evidence
 from dapo.conformance.judge import judge
-from dapo.config import load_recipe
 from dapo.launch.console import StepConsole
 from dapo.launch.local import prepare, start
 

@@ -27,7 +27,6 @@ def grouped_attention(
     value: Tensor,
     attention_mask: Tensor,
     scaling: float | None = None,
-    dropout: float = 0.0,
     kv_store: KeyValueStore | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:

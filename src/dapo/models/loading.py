@@ -4,6 +4,7 @@
 (sliding windows, logit soft-capping, recurrent layers) is found here by comparing with the model's own forward.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from dapo.models import attention
 from dapo.models.logprobs import chosen_logprobs
 from dapo.models.packing import Packed, pack
+
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 PARITY = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 
@@ -53,8 +57,6 @@ def load_tokens(path: str) -> Tokens:
         eos.add(int(tokenizer.eos_token_id))
     generation = Path(path) / "generation_config.json"
     if generation.is_file():
-        import json
-
         value = json.loads(generation.read_text()).get("eos_token_id")
         eos.update([value] if isinstance(value, int) else value or [])
     if not eos:
@@ -70,7 +72,7 @@ def load_model(path: str, dtype: torch.dtype, device: torch.device) -> Any:
 
     Errors: ValueError if the packed forward differs from the model's own (an architecture it does not fit).
     """
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         path, dtype=dtype, attn_implementation=attention.NAME, use_safetensors=True
     )
     model.to(device).eval()
@@ -109,7 +111,7 @@ def check_parity(model: Any, name: str) -> None:
     """Two sequences that share a prefix: packed log-probabilities against the model's own plain causal forward."""
     size = min(model.get_output_embeddings().weight.shape[0], 50)
     prefix = [i % size for i in range(3, 15)]
-    sequences = [prefix + [5 % size, 7 % size, 2 % size], prefix + [1 % size, 6 % size]]
+    sequences = [[*prefix, 5 % size, 7 % size, 2 % size], [*prefix, 1 % size, 6 % size]]
     device = next(model.parameters()).device
     packed = pack(sequences, 64, device)
     hidden_Nd = hidden_states(model, packed).flatten(0, 1)

@@ -81,5 +81,7 @@ def chosen_logprobs(
     hidden_ND: final hidden states, after the last norm. Logits are divided by `temperature`, so the log-probabilities
     are those of the distribution that was sampled from. Both results are float32 (float64 for float64 input).
     """
-    result: tuple[Tensor, Tensor] = _ChosenLogprobs.apply(hidden_ND, weight_VD, bias_V, target_N, temperature)
+    result: tuple[Tensor, Tensor] = _ChosenLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, weight_VD, bias_V, target_N, temperature
+    )
     return result

@@ -39,7 +39,10 @@ class Packed:
 
 
 class Row:
-    """A tree under construction, and which sequences are in it (`members`, `paths`). Nodes are numbered in order of creation, so a parent comes before its children."""
+    """A tree under construction, and which sequences are in it (`members`, `paths`).
+
+    Nodes are numbered in order of creation, so a parent comes before its children.
+    """
 
     def __init__(self) -> None:
         self.tokens: list[int] = []

@@ -75,9 +75,7 @@ def _rows(step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: T
     return rows
 
 
-def write_rollouts(
-    folder: Path, step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: Trained
-) -> None:
+def write_rollouts(folder: Path, step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: Trained) -> None:
     """Write a step's file, whole or not at all.
 
     groups: (group, fate, reason, carried in from an earlier step). trained: (position in `groups`, sample) ->

@@ -96,5 +96,7 @@ def compare_for_resume(path: Path, now: Recipe) -> dict[str, tuple[Any, Any]]:
     unsafe = {k: v for k, v in changed.items() if k not in SAFE_KEYS and k.partition(".")[0] not in SAFE_SECTIONS}
     if unsafe:
         lines = "; ".join(f"{k} was {a!r}, is {b!r}" for k, (a, b) in unsafe.items())
-        raise ValueError(f"cannot resume {path} with another recipe: {lines}. Put the old values back or use a new --out")
+        raise ValueError(
+            f"cannot resume {path} with another recipe: {lines}. Put the old values back or use a new --out"
+        )
     return changed

@@ -27,7 +27,9 @@ def to_score(value: Any) -> Score:
         return Score("correct" if value else "incorrect", why="reward function")
     if isinstance(value, (int, float)) and math.isfinite(value):
         return Score("correct" if value > 0 else "incorrect", why="reward function", value=float(value))
-    return Score("ungraded", why=f"the reward function returned {value!r}; a finite number, a bool or a Score is needed")
+    return Score(
+        "ungraded", why=f"the reward function returned {value!r}; a finite number, a bool or a Score is needed"
+    )
 
 
 class _Worker:

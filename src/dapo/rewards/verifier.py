@@ -44,7 +44,9 @@ class RuleVerifier:
 def _python_parts(name: str) -> tuple[str, str]:
     parts = name.split(":")
     if len(parts) != 3 or not all(parts):
-        raise ValueError(f"reward.verifier = {name!r}: write python:MODULE:FUNCTION, for example python:my_reward:score")
+        raise ValueError(
+            f"reward.verifier = {name!r}: write python:MODULE:FUNCTION, for example python:my_reward:score"
+        )
     return parts[1], parts[2]
 
 

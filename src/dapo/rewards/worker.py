@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 from dapo.types import Score
@@ -28,7 +29,7 @@ def plain(value: Any) -> Any:
 
 def main() -> None:
     module, function = sys.argv[1:3]
-    sys.path.insert(0, str(os.getcwd()))
+    sys.path.insert(0, str(Path.cwd()))
     with os.fdopen(int(sys.argv[3])) as jobs, os.fdopen(int(sys.argv[4]), "w") as answers:
         reward = getattr(importlib.import_module(module), function)
         for line in jobs:

@@ -56,12 +56,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """For a progress bar: informative groups found, of how many; groups finished; tokens generated."""
+    """For a progress bar: informative groups found, of how many; groups finished; tokens generated in so many seconds."""
 
     found: int
     wanted: int
     finished: int
     tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Collector:
             finished = self._engine.poll()
             self._read_verdicts(flight, step)
             self._hand_over(flight, finished)
-            on_progress(flight.progress(wanted + len(carried), self._admits))
+            on_progress(flight.progress(wanted + len(carried), self._admits, time.monotonic() - start))
         collected = self._close(flight, wanted, step, time.monotonic() - start)
         self._check_graded(collected)
         return collected
@@ -320,10 +321,10 @@ class _Flight:
             count += admits(slot.group)
         return count == wanted
 
-    def progress(self, wanted: int, admits: Callable[[Group], bool]) -> Progress:
+    def progress(self, wanted: int, admits: Callable[[Group], bool], seconds: float) -> Progress:
         tokens = sum(len(c.token_ids) for slot in self.slots for c in slot.completions)
         finished = len(self.slots) - len(self.unfinished)
-        return Progress(min(wanted, self.found(admits) + len(self.carried)), wanted, finished, tokens)
+        return Progress(min(wanted, self.found(admits) + len(self.carried)), wanted, finished, tokens, seconds)
 
 
 def tally(group: Group) -> Tally:

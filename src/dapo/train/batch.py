@@ -14,7 +14,8 @@ from dapo.algo import reduce
 from dapo.algo.advantages import group_mean_advantages, group_std_advantages
 from dapo.config import Recipe
 from dapo.models.packing import Packed, Row, build_rows, stack
-from dapo.types import Group, Sequence as Seq
+from dapo.types import Group
+from dapo.types import Sequence as Seq
 
 ROW_TOKENS = 512  # beyond this, attention over other sequences' tokens costs more than sharing prefixes saves
 

@@ -111,7 +111,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole, saying which ones were passed over; None if there is none at all.
+    """The newest checkpoint that is whole; None if there is none at all. Damaged ones are said and set aside.
 
     Errors: DamagedCheckpoint if there are checkpoints and every one is damaged.
     """
@@ -120,6 +120,7 @@ def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
         try:
             return load(path)
         except DamagedCheckpoint as error:
+            path.rename(folder / f"damaged-{path.name}")
             say(f"checkpoint {path.name} is damaged and passed over: {error}")
     if found:
         raise DamagedCheckpoint(f"every checkpoint in {folder} is damaged")

@@ -153,7 +153,9 @@ def explain_underfill(collected: Collected, recipe: Recipe) -> str:
     wrong, right = counts.get(0, 0) / finished, counts.get(g, 0) / finished
     histogram = ", ".join(f"{k}/{g}: {n}" for k, n in counts.items())
     if wrong >= right:
-        advice = "the problems are too hard or the verifier rejects right answers: look at rollouts/, then use easier data"
+        advice = (
+            "the problems are too hard or the verifier rejects right answers: look at rollouts/, then use easier data"
+        )
     else:
         advice = "the problems are too easy: use harder data, or stop here"
     return (
@@ -216,9 +218,7 @@ def attach_logp_old(
     return out
 
 
-def per_sequence(
-    batches: Sequence[MiniBatch], logp: Sequence[Sequence[Tensor]]
-) -> dict[int, tuple[float, ...]]:
+def per_sequence(batches: Sequence[MiniBatch], logp: Sequence[Sequence[Tensor]]) -> dict[int, tuple[float, ...]]:
     """Log-probabilities by the sequence's number in the step, without padding."""
     return {
         number: tuple(tensor[b, :length].tolist())

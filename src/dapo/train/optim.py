@@ -35,7 +35,8 @@ class MasterAdamW:
         self._names = [name for name, _ in trainable]
         self._parameters = [p for _, p in trainable]
         self._masters = [
-            p if p.dtype in (torch.float32, torch.float64) else nn.Parameter(p.detach().float()) for p in self._parameters
+            p if p.dtype in (torch.float32, torch.float64) else nn.Parameter(p.detach().float())
+            for p in self._parameters
         ]
         self._grad_clip = grad_clip
         self._adam = torch.optim.AdamW(self._masters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=True)

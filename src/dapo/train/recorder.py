@@ -110,7 +110,9 @@ def _gap(trained: Mapping[tuple[int, int], tuple[Rollout, float, tuple[float, ..
 def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, Any]:
     """Write the step's rollouts and event; returns the event's fields."""
     collected = result.collected
-    files: list[tuple[Group, Fate, str, bool]] = [(g, "trained", "", True) for g in collected.groups[: collected.carried]]
+    files: list[tuple[Group, Fate, str, bool]] = [
+        (g, "trained", "", True) for g in collected.groups[: collected.carried]
+    ]
     files += [(g, fate, why, False) for g, fate, why in collected.fates]
     where = [i for i, (_, fate, _, _) in enumerate(files) if fate == "trained"]
     rows = per_sequence(result.batches, result.logp_old)
@@ -147,7 +149,11 @@ def record_underfill(run: RunDir, recipe: Recipe, step: int, collected: Collecte
     if recipe.record.rollouts:
         write_rollouts(run.rollouts, step, [(g, f, w, False) for g, f, w in collected.fates], {})
     run.events.write(
-        "underfill", step=step - 1, why=why, found=len(collected.groups), **sampling_event(collected, recipe.rollout.group_size)
+        "underfill",
+        step=step - 1,
+        why=why,
+        found=len(collected.groups),
+        **sampling_event(collected, recipe.rollout.group_size),
     )
 
 
@@ -161,5 +167,3 @@ def token_fates(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, floa
                 for unit, value in part.items():
                     mine[unit] += value
     return total
-
-

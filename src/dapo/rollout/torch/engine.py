@@ -52,9 +52,6 @@ class TorchEngine:
             done += self._refill()
             if scheduler.active:
                 done += self._decode()
-        if not (scheduler.waiting or scheduler.active):
-            self._cache.clear()
-            self._prompts.clear()
         return done
 
     def cancel(self, group_ids: Collection[int]) -> list[Completion]:

@@ -20,7 +20,8 @@ def uniform(seed_N: np.ndarray, position_N: np.ndarray) -> np.ndarray:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    return ((z >> np.uint64(64 - _BITS)).astype(np.float32)) / np.float32(2**_BITS)
+    u_N: np.ndarray = (z >> np.uint64(64 - _BITS)).astype(np.float32) / np.float32(2**_BITS)
+    return u_N
 
 
 def _restrict(probability_NV: Tensor, sampling: Sampling) -> Tensor:

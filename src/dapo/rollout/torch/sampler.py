@@ -43,14 +43,13 @@ def draw(logits_NV: Tensor, sampling: Sampling, u_N: Tensor) -> tuple[Tensor, Te
 
     Temperature 0 takes the most probable token and reports its log-probability at temperature 1.
     """
-    logits_NV = logits_NV.float()
+    if sampling.temperature not in (0, 1):
+        logits_NV = logits_NV.float() / sampling.temperature
+    probability_NV = torch.softmax(logits_NV, -1, dtype=torch.float32)
     if sampling.temperature == 0:
         token_N = logits_NV.argmax(-1)
     else:
-        logits_NV = logits_NV / sampling.temperature
-        probability_NV = _restrict(torch.softmax(logits_NV, -1), sampling)
-        cumulative_NV = probability_NV.cumsum(-1)
+        cumulative_NV = _restrict(probability_NV, sampling).cumsum(-1)
         goal_N1 = u_N[:, None] * cumulative_NV[:, -1:]
         token_N = torch.searchsorted(cumulative_NV, goal_N1, right=True)[:, 0].clamp_max(logits_NV.shape[-1] - 1)
-    chosen_N = logits_NV.gather(1, token_N[:, None])[:, 0]
-    return token_N, chosen_N - torch.logsumexp(logits_NV, -1)
+    return token_N, probability_NV.gather(1, token_N[:, None])[:, 0].log()

@@ -25,7 +25,11 @@ def accuracy_panel(axis, runs) -> None:
         for events in runs:
             steps = [e for e in events if e["kind"] == "step" and e["accuracy_by_family"].get(family) is not None]
             axis.plot(
-                [e["step"] for e in steps], [e["accuracy_by_family"][family] for e in steps], color=colour, alpha=0.35, lw=1
+                [e["step"] for e in steps],
+                [e["accuracy_by_family"][family] for e in steps],
+                color=colour,
+                alpha=0.35,
+                lw=1,
             )
         points = [
             (e["step"], s)
@@ -41,7 +45,12 @@ def accuracy_panel(axis, runs) -> None:
         y = [s["accuracy"] for _, s in points]
         error = [[s["accuracy"] - s["low"] for _, s in points], [s["high"] - s["accuracy"] for _, s in points]]
         axis.errorbar(x, y, yerr=error, fmt="o", color=colour, ms=4, lw=1, capsize=2, label=f"{family}, held out")
-    axis.set(xlabel="rollout step", ylabel="accuracy", ylim=(0, 1), title="accuracy: held out (dots), before filtering (lines)")
+    axis.set(
+        xlabel="rollout step",
+        ylabel="accuracy",
+        ylim=(0, 1),
+        title="accuracy: held out (dots), before filtering (lines)",
+    )
     axis.legend(loc="lower right", frameon=False)
 
 
@@ -55,8 +64,16 @@ def fate_panel(axis, runs) -> None:
             parts["kept"] = g["finished"] - sum(parts.values())
             for name, count in parts.items():
                 share[name][i] += count / max(1, g["finished"]) / len(runs)
-    axis.stackplot(range(1, steps + 1), share.values(), colors=FATES.values(), labels=["mixed (informative)", *list(FATES)[1:]])
-    axis.set(xlabel="rollout step", ylabel="share of finished groups", ylim=(0, 1), xlim=(1, steps), title="what dynamic sampling saw")
+    axis.stackplot(
+        range(1, steps + 1), share.values(), colors=FATES.values(), labels=["mixed (informative)", *list(FATES)[1:]]
+    )
+    axis.set(
+        xlabel="rollout step",
+        ylabel="share of finished groups",
+        ylim=(0, 1),
+        xlim=(1, steps),
+        title="what dynamic sampling saw",
+    )
     axis.legend(loc="lower left", framealpha=0.9)
 
 

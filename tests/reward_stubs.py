@@ -25,6 +25,8 @@ def behave(problem, texts):
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "leave":
         os._exit(0)
+    if what == "nan score":
+        return [Score("correct", value=float("nan"))] * len(texts)
     if what == "score":
         return [Score("correct", "7", "because", 0.5)] * len(texts)
     return {

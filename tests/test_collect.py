@@ -151,13 +151,28 @@ def test_surplus_dropped_or_requeued():
 def test_carried_groups_lead_the_next_batch():
     collector, _ = make([2], delay=5, surplus="carry")
     first = collector.collect(0)
-    collector.carried = list(first.surplus)
+    assert first.to_carry == first.surplus
+    collector.carried = list(first.to_carry)
     second = collector.collect(1)
     assert second.groups[: len(first.surplus)] == first.surplus
     assert second.carried == len(first.surplus) > 0
     assert second.ledger.carried_in.groups == len(first.surplus)
     assert second.ledger.fates["trained"].groups == 4 - len(first.surplus)
     assert second.ledger.balanced()
+
+
+def test_no_more_groups_are_carried_than_a_batch_takes():
+    collector, _ = make([0] * 9 + [2], n=1000, surplus="carry", max_prompts_per_step=500)
+    for step in range(3):
+        collector.collect(step)  # learns a low keep rate
+    collector._problems = [(Problem(f"p{i}", "", "1"), (9, 9)) for i in range(1000)]  # now all are informative
+    collected = collector.collect(3)
+    assert len(collected.surplus) > 4
+    assert len(collected.to_carry) == 4
+    collector.carried = list(collected.to_carry)
+    after = collector.collect(4)
+    assert after.full
+    assert after.groups == collected.to_carry
 
 
 def test_the_number_in_flight_follows_the_keep_rate():

@@ -106,7 +106,7 @@ def test_chunked_logprobs_equal_log_softmax(monkeypatch, chunk):
 
 
 def test_a_model_that_the_packed_forward_does_not_fit_is_refused(tiny_model):
-    model = load_model(str(tiny_model), torch.float32, CPU)
+    model = load_model(str(tiny_model), torch.float32, CPU, 19)
     forward = model.forward
 
     def soft_capped(**kwargs):

@@ -56,6 +56,8 @@ def test_dapo_math_normalises_both_sides(gold, answer):
         ("Answer：540", "correct"),
         ("Answer: 541 = 540", "incorrect"),
         ("Answer: 540 or 541", "incorrect"),
+        ("Answer: 5 40", "incorrect"),
+        ("Answer: 1080 / 2", "incorrect"),
         ("Answer: 5_40", "incorrect"),
         ("Answer: -540", "incorrect"),
         ("Answer: −540", "incorrect"),
@@ -76,6 +78,8 @@ def test_the_number_rule_is_exact_at_any_length():
     assert number.grade(Problem("p", "", gold), f"Answer: {gold[:-1]}3").outcome == "incorrect"
     assert number.grade(Problem("p", "", "-3"), "Answer: −3").outcome == "correct"
     assert number.grade(Problem("p", "", "1,234.5"), "Answer: 1234.50").outcome == "correct"
+    assert number.grade(Problem("p", "", "1234567"), "Answer: 1 234 567").outcome == "correct"
+    assert number.grade(Problem("p", "", "10.5"), "Answer: 2 1/2").outcome == "incorrect"
     assert number.grade(Problem("p", "", "x"), "Answer: 3").outcome == "ungraded"
 
 
@@ -111,6 +115,7 @@ def test_a_python_reward(stub):
         ("none", "returned None"),
         ("nan", "returned nan"),
         ("text", "a finite number"),
+        ("nan score", "a Score with value nan"),
     ],
 )
 def test_a_failing_reward_is_never_a_zero_and_the_next_is_graded(stub, what, says):

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from dapo.config import ConfigError, Recipe, load_recipe, parse_override
+from dapo.config import ConfigError, Recipe, leaves, load_recipe, parse_override
 
 app = typer.Typer(
     help="Reinforcement learning with verifiable rewards: DAPO, with GRPO beside it.",
@@ -64,15 +64,17 @@ def choose_out(stem: str, resume: bool) -> Path:
     """runs/STEM, or with a number behind it: the first that is free, or when resuming the last that is there."""
     taken = [p for n in range(1, 10_000) if (p := Path("runs") / (stem if n == 1 else f"{stem}-{n}")).is_dir()]
     if resume:
-        if not taken:
-            raise ConfigError(
-                f"there is no run of {stem!r} below {Path('runs').resolve()} to resume; leave out --resume"
-            )
-        return max(taken, key=lambda p: p.stat().st_mtime)
+        return max(taken, key=lambda p: p.stat().st_mtime, default=Path("runs") / stem)
     n = 1
     while (out := Path("runs") / (stem if n == 1 else f"{stem}-{n}")).exists():
         n += 1
     return out
+
+
+def _print_keys(wanted: bool) -> None:
+    if wanted:
+        print("\n".join(leaves()))
+        raise typer.Exit
 
 
 @app.command()
@@ -81,20 +83,19 @@ def train(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="run directory; default: runs/RECIPE")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue from the last checkpoint")] = False,
-    help_keys: Annotated[bool, typer.Option("--help-keys", help="list every key of a recipe and stop")] = False,
+    _help_keys: Annotated[
+        bool,
+        typer.Option("--help-keys", is_eager=True, callback=_print_keys, help="list every key of a recipe and stop"),
+    ] = False,
 ) -> None:
     """Train by a recipe."""
-    if help_keys:
-        from dapo.config import leaves
-
-        print("\n".join(leaves()))
-        return
     path, parsed = _read(recipe, overrides)
     from rich.console import Console
 
     from dapo.launch.console import StepConsole
     from dapo.launch.local import prepare, start
     from dapo.launch.summary import print_summary
+    from dapo.rollout.collect import TooManyUngraded
     from dapo.train.loop import NotFinite, Stopped, Underfilled
 
     console = Console()
@@ -111,7 +112,7 @@ def train(
     except Stopped as stop:
         print(f"stopped: {stop}", file=sys.stderr)
         raise typer.Exit(RESUMABLE) from None
-    except (Underfilled, NotFinite, OSError) as error:
+    except (Underfilled, TooManyUngraded, NotFinite, OSError) as error:
         _fail(str(error), FAILED)
     print_summary(console, folder)
 
@@ -169,7 +170,7 @@ def evaluate_command(
 
     try:
         results = evaluate_model(model, parsed, path.parent, suite or list(parsed.eval.suites), k or parsed.eval.k)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         _fail(str(error), USAGE)
     summaries = [r.summary() for r in results]
     if as_json:

@@ -19,7 +19,7 @@ class ConfigError(ValueError):
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class Message(Section):
@@ -270,12 +270,11 @@ def build_recipe(raw: Mapping[str, Any], overrides: Mapping[str, Any] | None = N
     tables: dict[str, Any] = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
     _merge(tables, overrides or {})
     algo = tables.get("algo")
-    if isinstance(algo, dict) and algo.get("base") in PRESETS:
-        tables["algo"] = {**PRESETS[algo["base"]], **algo}
-    elif isinstance(algo, dict) and "base" in algo:
-        tables["algo"] = {**PRESETS["dapo"], **algo}  # so that the only complaint is about `base`
-    elif isinstance(algo, dict):
-        raise ConfigError(f"algo.base is missing; set it to one of {sorted(PRESETS)}")
+    if isinstance(algo, dict):
+        if "base" not in algo:
+            raise ConfigError(f"algo.base is missing; set it to one of {sorted(PRESETS)}")
+        preset = PRESETS.get(str(algo["base"]), PRESETS["dapo"])  # so that the only complaint is about a wrong base
+        tables["algo"] = {**preset, **algo}
     try:
         return Recipe.model_validate(tables)
     except ValidationError as error:

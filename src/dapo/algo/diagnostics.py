@@ -1,11 +1,13 @@
 """What an update showed, as sums over tokens: sums of micro-batches add up to those of the batch, means would not.
 
-The judge relies on these: that the clip was live, on which side, and between which bounds, is seen here and not read
-from a configuration.
+The judge relies on these. Whether a token's gradient was alive is read off the loss itself (it is -r A, and nothing else),
+so an objective that does not clip where it says so is seen here, whatever its configuration.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -18,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Observed:
-    """Sums over the tokens of an update. `+` adds two; `ratio_max`, `ratio_min` and `deviation` combine as extremes.
+    """Sums over the tokens of an update. `+` adds two; `passed_max`, `passed_min` and `deviation` combine as extremes.
 
-    tokens: tokens in the loss. clip_high / clip_low: tokens with A > 0 above, or A < 0 below, the bounds (gradient 0).
-    clip_dual: tokens bounded by the dual clip. passed_max / passed_min: the largest ratio with A > 0 and the smallest
-    with A < 0 whose gradient was alive. between: tokens with A > 0, 1 + eps_low < r <= 1 + eps_high, alive only
-    because the upper bound is raised. prob_clip_high: sum of pi_old over clip_high. kl_old: sum of logp_old - logp.
-    kl_ref: sum of the KL term. deviation: largest |r - 1|.
+    tokens: tokens in the loss. clip_high: tokens with A > 0 whose gradient was cut. clip_low: the same with A < 0 and
+    r < 1. clip_dual: with A < 0 and r > 1, by the dual clip. passed_max / passed_min: the largest ratio with A > 0 and the
+    smallest with A < 0 whose gradient was alive. between: tokens with A > 0 and r > 1 + eps_low, alive only because the
+    upper bound is raised. prob_clip_high: sum of pi_old over clip_high. kl_old: sum of logp_old - logp. kl_ref: sum of the
+    KL term. deviation: largest |r - 1|.
     """
 
     tokens: float = 0.0
@@ -41,13 +43,17 @@ class Observed:
     deviation: float = 0.0
 
     def __add__(self, other: Observed) -> Observed:
-        combine = {"passed_max": max, "passed_min": min, "deviation": max}
-        return Observed(
-            **{
-                f.name: combine.get(f.name, lambda a, b: a + b)(getattr(self, f.name), getattr(other, f.name))
-                for f in fields(self)
-            }
-        )
+        combine = {"passed_max": _largest, "passed_min": _smallest, "deviation": _largest}
+        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Observed(**{name: combine.get(name, operator.add)(a, b) for name, (a, b) in pairs.items()})
+
+
+def _largest(a: float, b: float) -> float:
+    return math.nan if math.isnan(a) or math.isnan(b) else max(a, b)
+
+
+def _smallest(a: float, b: float) -> float:
+    return -_largest(-a, -b)
 
 
 def _extreme(x_BT: Tensor, where_BT: Tensor, largest: bool, empty: float) -> float:
@@ -59,6 +65,7 @@ def _extreme(x_BT: Tensor, where_BT: Tensor, largest: bool, empty: float) -> flo
 
 @torch.no_grad()
 def observe(
+    surrogate_BT: Tensor,
     ratio_BT: Tensor,
     logp_BT: Tensor,
     logp_old_BT: Tensor,
@@ -67,15 +74,14 @@ def observe(
     objective: Objective,
     kl_BT: Tensor | None,
 ) -> Observed:
-    """Count what happened to the tokens of one micro-batch (mask_BT: bool)."""
+    """Count what happened to the tokens of one micro-batch (mask_BT: bool; surrogate_BT: their losses without KL)."""
     positive_BT = (advantage_B > 0)[:, None] & mask_BT
     negative_BT = (advantage_B < 0)[:, None] & mask_BT
-    high_BT = positive_BT & (ratio_BT > 1 + objective.eps_high)
-    low_BT = negative_BT & (ratio_BT < 1 - objective.eps_low)
-    dual_BT = torch.zeros_like(mask_BT)
-    if objective.dual_clip is not None:
-        dual_BT = negative_BT & (ratio_BT > objective.dual_clip)
-    between_BT = positive_BT & (ratio_BT > 1 + objective.eps_low) & ~high_BT
+    alive_BT = surrogate_BT == -advantage_B[:, None] * ratio_BT
+    high_BT = positive_BT & ~alive_BT
+    low_BT = negative_BT & ~alive_BT & (ratio_BT < 1)
+    dual_BT = negative_BT & ~alive_BT & (ratio_BT > 1)
+    between_BT = positive_BT & alive_BT & (ratio_BT > 1 + objective.eps_low)
     prob_BT = logp_old_BT.exp()
     return Observed(
         tokens=float(mask_BT.sum()),
@@ -87,7 +93,7 @@ def observe(
         prob=float(prob_BT[mask_BT].sum()),
         kl_old=float((logp_old_BT - logp_BT)[mask_BT].sum()),
         kl_ref=float(kl_BT[mask_BT].sum()) if kl_BT is not None else 0.0,
-        passed_max=_extreme(ratio_BT, positive_BT & ~high_BT, True, 0.0),
-        passed_min=_extreme(ratio_BT, negative_BT & ~low_BT, False, float("inf")),
+        passed_max=_extreme(ratio_BT, positive_BT & alive_BT, True, 0.0),
+        passed_min=_extreme(ratio_BT, negative_BT & alive_BT, False, float("inf")),
         deviation=_extreme((ratio_BT - 1).abs(), mask_BT, True, 0.0),
     )

@@ -52,11 +52,11 @@ def policy_loss(
     loss_BT = clipped_loss(ratio_BT, advantage_B1, 1 - objective.eps_low, 1 + objective.eps_high)
     if objective.dual_clip is not None:
         loss_BT = dual_clipped_loss(loss_BT, advantage_B1, objective.dual_clip)
-    kl_BT = None
+    surrogate_BT, kl_BT = loss_BT.detach(), None
     if objective.kl_coef:
         assert logp_ref_BT is not None, "kl_coef needs the log-probabilities of the reference model"
         kl_BT = k3(logp_BT, torch.where(mask_BT, logp_ref_BT, 0.0))
         loss_BT = loss_BT + objective.kl_coef * kl_BT
 
     loss = (loss_BT * mask_BT * weight_B[:, None]).sum()
-    return loss, observe(ratio_BT, logp_BT, logp_old_BT, advantage_B, mask_BT, objective, kl_BT)
+    return loss, observe(surrogate_BT, ratio_BT, logp_BT, logp_old_BT, advantage_B, mask_BT, objective, kl_BT)

@@ -11,7 +11,7 @@ from dapo.record.events import read_events
 from dapo.record.rollouts import read_rollouts
 
 COLUMNS = (
-    "group", "sample", "carried", "outcome", "reward", "punishment", "advantage", "length", "finish", "fate", "version",
+    "position", "outcome", "reward", "punishment", "advantage", "length", "finish", "fate", "version",
 )  # fmt: skip
 Json = dict[str, Any]
 
@@ -56,7 +56,8 @@ class Evidence:
 
     @cached_property
     def updates(self) -> list[Json]:
-        return [u for e in self.steps for u in e["updates"]]
+        """The updates that were made; those that were skipped as not finite changed nothing."""
+        return [u for e in self.steps for u in e["updates"] if u["applied"]]
 
     def total(self, name: str) -> float:
         """A sum over all updates."""
@@ -66,6 +67,11 @@ class Evidence:
     def groups(self) -> list[GroupRows]:
         """All recorded groups of the run's steps; empty if rollouts were not recorded."""
         return list(self._read_groups())
+
+    @cached_property
+    def recorded(self) -> set[int]:
+        """The steps whose rollouts were recorded."""
+        return {g.step for g in self.groups}
 
     @cached_property
     def trained(self) -> list[GroupRows]:
@@ -85,8 +91,8 @@ class Evidence:
         for event in self.steps:
             if not (folder / f"step-{event['step']:06d}.parquet").is_file():
                 continue
-            groups: dict[tuple[bool, int], list[Json]] = {}
+            groups: dict[int, list[Json]] = {}
             for row in read_rollouts(folder, COLUMNS, event["step"]):
-                groups.setdefault((row["carried"], row["group"]), []).append(row)
+                groups.setdefault(row["position"], []).append(row)
             for rows in groups.values():
                 yield GroupRows(event["step"], tuple(rows))

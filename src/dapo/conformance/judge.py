@@ -52,9 +52,12 @@ def _conclude(name: str, findings: tuple[Finding, ...], base: str) -> tuple[bool
     broken = [f for f in findings if f.verdict == "fail" and f.clause.core]
     departures = [f for f in findings if f.verdict == "fail" and not f.clause.core]
     unseen = [f for f in findings if f.verdict == "not shown"]
+    missing = [f for f in unseen if f.clause.core and not f.clause.occasional]
     tail = f"; not shown: {_parts(unseen)}" if unseen else ""
     if broken:
         return False, f"not {name} (base: {base}): it lacks {_parts(broken)}{tail}"
+    if missing:
+        return False, f"not shown to be {name} (base: {base}): the record has no evidence of {_parts(missing)}"
     if departures:
         return True, f"{name} with named departures: {_parts(departures)}{tail}"
     return True, f"{name}{tail}"

@@ -1,8 +1,9 @@
 """The clauses: what DAPO is, and what GRPO is, each as something that a run's record can show or contradict.
 
-A clause judges what was *observed* (tokens really clipped, groups really dropped and replaced, denominators really used).
-"not shown" is for a clause that the run gave no occasion to observe. A failed core clause means "not that algorithm"; any
-other failed clause is a departure that the verdict names. Section numbers: DAPO, arXiv 2503.14476; GRPO, arXiv 2402.03300.
+A clause judges what was *observed*: tokens really clipped, groups really dropped and replaced, denominators really used.
+"not shown" is for a clause that the run gave no occasion to observe. A failed core clause means "not that algorithm", and so
+does one that every run shows and this record does not; any other failed clause is a departure that the verdict names.
+Section numbers: DAPO, arXiv 2503.14476; GRPO, arXiv 2402.03300.
 """
 
 import math
@@ -22,7 +23,7 @@ READINGS = {"token-mean", "prompt-mean", "token-mean-legacy"}
 
 @dataclass(frozen=True)
 class Clause:
-    """`number` is stable; `part` is the short name that verdicts use."""
+    """`number` is stable; `part` is the short name that verdicts use. `occasional`: a run may give no occasion to see it."""
 
     number: str
     part: str
@@ -30,6 +31,7 @@ class Clause:
     source: str
     core: bool
     judge: Callable[[Evidence], Result]
+    occasional: bool = False
 
 
 def _bounds(e: Evidence) -> set[tuple[float, float]]:
@@ -88,6 +90,15 @@ def _is_mixed(group: GroupRows) -> bool:
     return is_informative(group.n_correct, len(group.graded))
 
 
+def _needs_resampling(judge: Callable[[Evidence], Result]) -> Callable[[Evidence], Result]:
+    def guarded(e: Evidence) -> Result:
+        if e.recipe.algo.filter != "resample":
+            return "fail", f"the run filtered nothing (algo.filter = {e.recipe.algo.filter!r})"
+        return judge(e)
+
+    return guarded
+
+
 def _only_mixed_groups_are_trained(e: Evidence) -> Result:
     bad = [g for g in e.trained if not _is_mixed(g)]
     if bad:
@@ -113,8 +124,6 @@ def _dropped_groups_are_replaced(e: Evidence) -> Result:
         )
     if not dropped:
         return "not shown", "no group had all answers alike: nothing was to be replaced"
-    if e.recipe.algo.filter == "none":
-        return "fail", f"{dropped} groups had all answers alike and were not replaced"
     offered = sum(s["groups"]["offered"] for s in e.steps)
     return "pass", f"{dropped} groups dropped; {offered} prompts offered for {len(e.steps)} full batches of {n}"
 
@@ -124,7 +133,7 @@ def _filter_sees_correctness_only(e: Evidence) -> Result:
     if wrong:
         return "fail", f"{len(wrong)} groups with right and wrong answers were dropped, first in step {wrong[0].step}"
     phantom = [g for g in e.trained if not _is_mixed(g) and len(g.shaped) > 1]
-    if phantom and e.recipe.algo.filter == "resample":
+    if phantom:
         return (
             "fail",
             f"{len(phantom)} groups were kept for their shaped rewards alone, first in step {phantom[0].step}",
@@ -157,7 +166,7 @@ def _denominators_match_rollouts(e: Evidence) -> Result:
     for g in e.trained:
         lengths = [r["length"] for r in g.rows if r["advantage"] is not None]
         trained[g.step] = trained.get(g.step, 0) + sum(lengths)
-    for s in e.steps:
+    for s in (s for s in e.steps if s["step"] in e.recorded):
         used = sum(u["denominator_tokens"] for u in s["updates"])
         if used != trained.get(s["step"], 0):
             return (
@@ -172,6 +181,8 @@ def _denominators_match_rollouts(e: Evidence) -> Result:
 
 def _punishment_follows_the_formula(e: Evidence) -> Result:
     r = e.recipe
+    if r.algo.length != "soft-punishment":
+        return "fail", f"long responses were not punished (algo.length = {r.algo.length!r})"
     expected = [soft_overlong_punishment(row["length"], r.L_max, r.L_cache) for row in e.graded]
     for row, p in zip(e.graded, expected, strict=True):
         if abs(row["punishment"] - p) > TOLERANCE:
@@ -248,7 +259,7 @@ def _old_policy_is_the_trainers(e: Evidence) -> Result:
     first = [s["first_ratio_deviation"] for s in e.steps if s["first_ratio_deviation"] is not None]
     if not first:
         return "not shown", "no step whose first update used its own samples only"
-    if max(first) > TOLERANCE:
+    if max(first) > TOLERANCE:  # NaN is written as null and is an update that was not applied
         return "fail", f"|r - 1| was {max(first):.3g} on the first update of a step"
     return "pass", f"|r - 1| <= {max(first):.1g} on the first update of {len(first)} steps"
 
@@ -316,20 +327,23 @@ _SHARED = (
 )  # fmt: skip
 
 DAPO = (
-    Clause("D1", "Clip-Higher", "the upper clip bound is raised, and holds", "3.1, eq. 8", True, _upper_bound_is_raised),
-    Clause("D2", "lower clip", "tokens with A < 0 are clipped below 1 - eps_low", "3.1, eq. 8", False, _lower_bound_holds),
+    Clause("D1", "Clip-Higher", "the upper clip bound is raised, and holds", "3.1, eq. 8", True,
+           _upper_bound_is_raised, occasional=True),
+    Clause("D2", "lower clip", "tokens with A < 0 are clipped below 1 - eps_low", "3.1, eq. 8", False,
+           _lower_bound_holds, occasional=True),
     Clause("D3", "clip values", "eps_low 0.2, eps_high 0.28", "4.1", False, _clip_values(0.2, 0.28)),
     Clause("D4", "Dynamic Sampling: filter", "groups with 0 or G correct are not trained", "3.2, eq. 11", True,
            _needs_groups(_only_mixed_groups_are_trained)),
     Clause("D5", "Dynamic Sampling: refill", "dropped groups are replaced until the batch is full", "3.2", True,
-           _dropped_groups_are_replaced),
-    Clause("D6", "Dynamic Sampling: criterion", "the filter sees correctness, not the shaped reward", "3.2, eq. 11", True,
-           _needs_groups(_filter_sees_correctness_only)),
-    Clause("D7", "token-level loss", "tokens weigh the same, whatever their response", "3.3, eq. 8", True, _token_level),
+           _needs_resampling(_dropped_groups_are_replaced), occasional=True),
+    Clause("D6", "Dynamic Sampling: criterion", "the filter sees correctness, not the shaped reward", "3.2, eq. 11",
+           True, _needs_resampling(_filter_sees_correctness_only), occasional=True),
+    Clause("D7", "token-level loss", "tokens weigh the same, whatever their response", "3.3, eq. 8", True,
+           _token_level),
     Clause("D8", "no overlong filtering", "truncated responses stay in the loss", "3.4", False,
-           _needs_groups(_denominators_match_rollouts)),
+           _needs_groups(_denominators_match_rollouts), occasional=True),
     Clause("D9", "Soft Overlong Punishment", "the reward falls over the last L_cache tokens", "3.4, eq. 13", True,
-           _needs_groups(_punishment_follows_the_formula)),
+           _punishment_follows_the_formula, occasional=True),
     Clause("D10", "no KL term", "no divergence from a reference model", "2.3", True, _no_kl),
     Clause("D11", "rule-based reward", "+1 if the answer is equivalent, else -1", "2.4, eq. 7", False,
            _needs_groups(_rewards_are_plus_minus_one)),
@@ -340,8 +354,9 @@ DAPO = (
 
 GRPO = (
     Clause("G1", "symmetric clip", "1 - eps to 1 + eps", "eq. 3", True, _symmetric_clip),
-    Clause("G2", "no filter", "every group is trained", "4.1", True, _needs_groups(_no_filter)),
-    Clause("G3", "sequence-level loss", "token mean in each response, then mean over responses", "eq. 3", True, _sequence_mean),
+    Clause("G2", "no filter", "every group is trained", "4.1", True, _needs_groups(_no_filter), occasional=True),
+    Clause("G3", "sequence-level loss", "token mean in each response, then mean over responses", "eq. 3", True,
+           _sequence_mean, occasional=True),
     Clause("G4", "no length punishment", "the reward is for the answer alone", "4.1", True, _needs_groups(_no_punishment)),
     Clause("G5", "KL term", "k3 in the loss, beta 0.04", "eq. 3 and 4", False, _kl_in_loss),
     Clause("G6", "clip values", "eps 0.2", "4.2", False, _clip_values(0.2, 0.2)),

@@ -1,7 +1,7 @@
 """Generated arithmetic problems: endless, checkable, and with a held-out split that training can never see.
 
-A task's held-out split is decided by the operation and the *unordered* operands (or, for chains, by the expression),
-so that no wording and no order of the same numbers leaks from one split into the other.
+The held-out split of a worded task is decided by the operation and the *unordered* operands, so that no wording and no
+order of the same numbers leaks from one split into the other. That of chains is decided by the whole expression.
 """
 
 import hashlib
@@ -27,10 +27,13 @@ WORDINGS = {
     ),
     "-": (
         "What is {a} minus {b}?",
-        "Take {b} away from {a}.",
-        "Subtract {b} from {a}.",
+        "What is left of {a} when {b} is taken away?",
+        "Find the difference: {a} minus {b}.",
         "{n} has {a} {o} and gives away {b}. How many {o} are left?",
-        "There are {a} {o} on a table and {b} of them fall. How many {o} remain?",
+        "{n} had {a} {o} and lost {b}. How many {o} are left?",
+        "There were {a} {o} and {b} were sold. How many {o} are left?",
+        "{n} needs {a} {o} and has {b}. How many more {o} does {n} need?",
+        "Of {a} {o}, {b} are red and the others blue. How many {o} are blue?",
     ),
     "*": (
         "What is {a} times {b}?",

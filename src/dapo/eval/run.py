@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dapo.rewards.verifier import Verifier
+from dapo.rollout.collect import Interrupted
 from dapo.rollout.engine import Engine, sample_seed
 from dapo.stats import Estimate, clustered_mean
 from dapo.types import Completion, Problem, Request, Sampling, Score
@@ -73,8 +74,9 @@ def evaluate(
     k: int,
     seed: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> SuiteResult:
-    """Sample and grade. Errors: ValueError if not one sample could be graded."""
+    """Sample and grade. Errors: Interrupted if `should_stop` says so; ValueError if not one sample could be graded."""
     start = time.monotonic()
     engine.submit(
         Request(i, s, ids, sampling, sample_seed(seed, EVAL_STEP, problem.id, 0, s))
@@ -87,6 +89,9 @@ def evaluate(
         for completion in finished:
             done[completion.group_id].append(completion)
         count += len(finished)
+        if should_stop():
+            engine.cancel(range(len(suite.problems)))
+            raise Interrupted
         on_progress(count, k * len(suite.problems))
     answers = []
     for i, (problem, _) in enumerate(suite.problems):
@@ -103,12 +108,12 @@ def evaluate(
 
 
 def _score(suite: Suite, k: int, answers: Sequence[tuple[Answer, ...]], seconds: float) -> SuiteResult:
+    flat = [a for group in answers for a in group]
     graded = [[a for a in group if a.score.outcome != "ungraded"] for group in answers]
     scored = [(p, group) for (p, _), group in zip(suite.problems, graded, strict=True) if group]
     if not scored:
-        raise ValueError(f"eval.suites: nothing in {suite.name} could be graded; try dapo reward test")
+        raise ValueError(f"eval.suites: nothing in {suite.name} could be graded; the first: {flat[0].score.why}")
     values = [sum(a.score.outcome == "correct" for a in group) / len(group) for _, group in scored]
-    flat = [a for group in answers for a in group]
     return SuiteResult(
         name=suite.name,
         k=k,

@@ -36,7 +36,9 @@ def evaluate_model(model: str, recipe: Recipe, recipe_folder: Path, suites: list
     prepared = prepare(changed, recipe_folder)
     set_up_torch(changed, prepared.device)
     engine = TorchEngine(
-        load_model(prepared.model_path, prepared.dtype, prepared.device), prepared.tokens.eos, recipe.rollout.max_rows
+        load_model(prepared.model_path, prepared.dtype, prepared.device, len(prepared.tokens.tokenizer)),
+        prepared.tokens.eos,
+        recipe.rollout.max_rows,
     )
     verifier = make_verifier(recipe.reward.verifier, recipe.reward.time_limit_s)
     sampling = Sampling(recipe.eval.temperature, recipe.eval.top_p, 0, recipe.sampling.max_new_tokens)

@@ -23,17 +23,17 @@ from dapo.launch.console import StepConsole
 from dapo.models.loading import Tokens, load_model, load_tokens, max_context, resolve_model_path
 from dapo.record.events import read_events
 from dapo.record.provenance import make_manifest
-from dapo.record.rundir import RunDir, compare_for_resume, write_atomically
+from dapo.record.rundir import RunDir, compare_for_resume, compare_manifests, write_atomically
 from dapo.rewards.verifier import Verifier, identity, make_verifier
-from dapo.rollout.collect import Collected, Collector, Progress, Settings
+from dapo.rollout.collect import Collected, Collector, Progress, Settings, TooManyUngraded
 from dapo.rollout.torch.engine import TorchEngine
 from dapo.train import checkpoint, loop
 from dapo.train.optim import MasterAdamW
 from dapo.train.policy import LocalPolicy
-from dapo.train.recorder import record_step, record_underfill
+from dapo.train.recorder import record_abandoned, record_step
 from dapo.types import Completion, Group, Problem, Rollout, Sampling, Score
 
-GOLD_SAMPLE = 64
+SHOWN = 5  # examples in an error message
 EOS_WARNING = 0.5  # warn if more than this share of a step's responses ended by length
 
 
@@ -67,22 +67,20 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def check_gold(problems: list[Problem], verifier: Verifier, name: str) -> None:
-    """The gold answers of a sample must score "correct" when given as `Answer: ...`. Errors: ValueError."""
+    """Every gold answer must score "correct" when given as `Answer: ...`. Errors: ValueError listing some that do not."""
     if name.startswith("python:"):
-        return  # the format that a user's function wants is its own
-    every = max(1, len(problems) // GOLD_SAMPLE)
+        return  # the format that a user's function wants is its own; that it can be loaded was checked by start()
     failed = [
         (p, score)
-        for p in problems[::every]
+        for p in problems
         for score in verifier.submit(p, [f"Answer: {p.answer}"]).result()
         if score.outcome != "correct"
     ]
     if failed:
-        p, score = failed[0]
+        shown = "; ".join(f"{p.id} with {p.answer!r} ({score.why})" for p, score in failed[:SHOWN])
         raise ValueError(
-            f"reward.verifier = {name!r} does not accept the gold answers of {len(failed)} of "
-            f"{len(problems[::every])} problems tried, first {p.id} with {p.answer!r} ({score.why}); correct the answers or "
-            f"choose another verifier"
+            f"reward.verifier = {name!r} does not accept the gold answers of {len(failed)} of {len(problems)} problems: "
+            f"{shown}{'; ...' if len(failed) > SHOWN else ''}. Correct the answers or choose another verifier"
         )
 
 
@@ -107,6 +105,7 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
     loaded = _load(recipe, recipe.data.source, "train", recipe.data.size)
     verifier = make_verifier(recipe.reward.verifier, recipe.reward.time_limit_s)
     try:
+        verifier.start()
         check_gold(list(loaded.problems), verifier, recipe.reward.verifier)
     finally:
         verifier.close()
@@ -116,7 +115,7 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
     drop = recipe.data.overlong_prompts == "drop"
     prompts, dropped = fit(loaded.problems, prompter, recipe.data.max_prompt_tokens, drop)
     _check_context(max_context(model_path), prompts, recipe.sampling.max_new_tokens)
-    suites, texts = [], {p.text for p, _ in prompts}
+    suites, texts, lost = [], {p.text for p, _ in prompts}, {}
     for source in recipe.eval.suites:
         held = _load(recipe, source, "held-out", recipe.eval.size)
         overlap = [p.id for p in held.problems if p.text in texts]
@@ -124,7 +123,9 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
             raise ValueError(
                 f"eval.suites: {len(overlap)} problems of {source!r} are in data.source, first {overlap[0]}"
             )
-        chosen, _ = fit(held.problems[: recipe.eval.size], prompter, recipe.data.max_prompt_tokens, drop)
+        chosen, missing = fit(held.problems[: recipe.eval.size], prompter, recipe.data.max_prompt_tokens, drop)
+        _check_context(max_context(model_path), chosen, recipe.sampling.max_new_tokens)
+        lost[source] = len(missing)
         suites.append(Suite(source, tuple(chosen)))
     data = {
         "source": recipe.data.source,
@@ -132,7 +133,7 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
         "problems": len(prompts),
         "dropped_duplicates": loaded.dropped_duplicates,
         "dropped_overlong": len(dropped),
-        "suites": {s.name: len(s.problems) for s in suites},
+        "suites": {s.name: {"problems": len(s.problems), "dropped_overlong": lost[s.name]} for s in suites},
     }
     return Prepared(
         recipe, model_path, tokens, prompts, tuple(suites), data, device, choose_dtype(recipe.model.dtype, device)
@@ -179,8 +180,7 @@ class LocalRun:
         self.prepared, self.recipe, self.run, self.view = prepared, recipe, run, view
         self.started = time.monotonic()
         self._signalled = False
-        self._model = load_model(prepared.model_path, prepared.dtype, prepared.device)
-        self._check_vocabulary()
+        self._model = load_model(prepared.model_path, prepared.dtype, prepared.device, len(prepared.tokens.tokenizer))
         sampling = Sampling(
             recipe.sampling.temperature, recipe.sampling.top_p, recipe.sampling.top_k, recipe.sampling.max_new_tokens
         )
@@ -219,25 +219,12 @@ class LocalRun:
         )
         self.evaluated: dict[int, list[dict[str, Any]]] = {}
 
-    def _check_vocabulary(self) -> None:
-        rows, size = self._model.get_input_embeddings().weight.shape[0], len(self.prepared.tokens.tokenizer)
-        if size > rows:
-            raise ValueError(
-                f"model.path = {self.prepared.model_path!r}: the tokenizer has {size} tokens, the model only {rows} "
-                f"embeddings; they do not belong together"
-            )
-
     def resume(self) -> None:
         """Take up the newest whole checkpoint; from the start if there is none yet."""
         checkpoint.clean(self.run.checkpoints)
         found = checkpoint.load_latest(self.run.checkpoints, self.view.say)
         if found is not None:
             saved = found.state
-            if saved["fingerprint"] != self.prepared.data["fingerprint"]:
-                raise ValueError(
-                    f"data.source = {self.recipe.data.source!r} has changed since this run began: fingerprint was "
-                    f"{saved['fingerprint']}, is {self.prepared.data['fingerprint']}; put the data back or use a new --out"
-                )
             self.state.policy.load_state(found.weights, found.moments)
             self.state.collector.load_state_dict(saved["collector"])
             self.state.collector.carried = [_group_from_json(g) for g in saved["carried"]]
@@ -265,9 +252,11 @@ class LocalRun:
                 f"{self.recipe.sampling.max_new_tokens} without an end-of-sequence token"
             )
 
-    def on_underfill(self, step: int, collected: Collected, why: str) -> None:
-        record_underfill(self.run, self.recipe, step, collected, why)
-        self.view.say(f"step {step}: {why}")
+    def on_abandoned(self, step: int, collected: Collected, why: str) -> None:
+        record_abandoned(self.run, self.recipe, step, collected, why)
+
+    def say(self, text: str) -> None:
+        self.view.say(text)
 
     def on_evaluate(self, step: int) -> None:
         """Evaluate all suites, once at each step: a resumed run keeps what it knows."""
@@ -290,6 +279,7 @@ class LocalRun:
                     k,
                     self.recipe.train.seed,
                     lambda done, total, name=suite.name: self.view.inner("eval", done, total, name),  # type: ignore[misc]
+                    self.should_stop,
                 )
             )
         self.evaluated[step] = [r.summary() for r in results]
@@ -316,21 +306,17 @@ class LocalRun:
 
     def on_checkpoint(self, step: int, state: loop.LoopState) -> None:
         """Save, unless a checkpoint of this very state is there: a step's second state gets a revision."""
-        name = f"step-{step:06d}"
         carried = [asdict(g) for g in state.collector.carried]
-        existing = [p for p in checkpoint.listing(self.run.checkpoints) if p.name.startswith(name)]
         saved = {
             "step": step,
             "bad_updates": state.bad_updates,
             "collector": state.collector.state_dict(),
             "carried": carried,
-            "fingerprint": self.prepared.data["fingerprint"],
         }
-        if existing:
-            same = json.loads((existing[-1] / checkpoint.STATE).read_text()) == json.loads(json.dumps(saved))
-            if same:
-                return
-            name += f".r{len(existing):02d}"
+        newest = checkpoint.listing(self.run.checkpoints)[-1:]
+        if newest and json.dumps(json.loads((newest[0] / checkpoint.STATE).read_text())) == json.dumps(saved):
+            return
+        name = checkpoint.next_name(self.run.checkpoints, step)
         weights, moments = state.policy.state()
         checkpoint.save(self.run.checkpoints, name, weights, moments, saved, self._add_model_files)
         checkpoint.purge(self.run.checkpoints, self.recipe.train.keep_checkpoints)
@@ -352,7 +338,7 @@ class LocalRun:
             if self._signalled:
                 os._exit(128 + number)
             self._signalled = True
-            self.view.say("stopping at the next safe point; once more to stop at once (a checkpoint stays whole)")
+            os.write(2, b"stopping at the next safe point; once more to stop at once (checkpoints stay whole)\n")
 
         old = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -366,7 +352,7 @@ class LocalRun:
         try:
             with self.signals():
                 loop.run(self.state, self)
-        except (loop.Stopped, loop.Underfilled, loop.NotFinite, ValueError, OSError) as error:
+        except (loop.Stopped, loop.Underfilled, loop.NotFinite, TooManyUngraded, ValueError, OSError) as error:
             self.run.events.write("stop", step=self.state.step, why=str(error), error=type(error).__name__)
             raise
         finally:
@@ -379,26 +365,29 @@ def start(prepared: Prepared, out: Path, resume: bool, view: StepConsole) -> Loc
     run = RunDir(out)
     recipe = prepared.recipe
     set_up_torch(recipe, prepared.device)
-    if (out / "recipe.toml").exists():
-        if not resume:
-            raise ValueError(f"{out} holds a run already; continue it with --resume, or choose another --out")
+    manifest = make_manifest(
+        recipe,
+        prepared.data,
+        identity(recipe.reward.verifier),
+        prepared.model_path,
+        torch.cuda.get_device_name() if prepared.device.type == "cuda" else "cpu",
+        str(prepared.dtype).removeprefix("torch."),
+    )
+    exists = (out / "recipe.toml").exists()
+    if exists and not resume:
+        raise ValueError(f"{out} holds a run already; continue it with --resume, or choose another --out")
+    if exists:
         changed = compare_for_resume(out, recipe)
+        compare_manifests(run.manifest(), manifest)
         if changed:
             view.say("changed since the run began: " + ", ".join(f"{k}: {a} -> {b}" for k, (a, b) in changed.items()))
             run.events.write("changed", keys={k: list(v) for k, v in changed.items()})
     else:
-        name = torch.cuda.get_device_name() if prepared.device.type == "cuda" else "cpu"
-        manifest = make_manifest(
-            recipe,
-            prepared.data,
-            identity(recipe.reward.verifier),
-            prepared.model_path,
-            name,
-            str(prepared.dtype).removeprefix("torch."),
-        )
+        if resume:
+            view.say(f"{out} holds no run yet: starting from the beginning")
         run.begin(recipe, manifest)
         run.events.write("start", step=0, problems=len(prepared.prompts))
     local = LocalRun(prepared, run, view)
-    if resume:
+    if exists:
         local.resume()
     return local

@@ -28,12 +28,17 @@ def grouped_attention(
     attention_mask: Tensor,
     scaling: float | None = None,
     kv_store: KeyValueStore | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Scaled dot-product attention with a boolean mask (B, 1, queries, keys), True where a query may see a key.
 
     query: (B, H, queries, D); key, value: (B, K, new tokens, D) with K a divisor of H. Returns (B, queries, H, D).
+    Errors: ValueError for soft-capped scores and sliding windows, which prefix trees cannot do exactly.
     """
+    if softcap is not None or sliding_window is not None:
+        raise ValueError(f"attention with softcap = {softcap}, sliding_window = {sliding_window} is not supported")
     if kv_store is not None:
         key, value = kv_store.extend(module.layer_idx, key, value)  # type: ignore[arg-type]
     b, h, t, d = query.shape

@@ -12,6 +12,7 @@ from dapo.types import Fate, Group
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
+        ("position", pa.int32()),  # of the group in this file; group numbers repeat where groups are carried in
         ("group", pa.int32()),
         ("sample", pa.int32()),
         ("carried", pa.bool_()),
@@ -48,6 +49,7 @@ def _rows(step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: T
             rows.append(
                 {
                     "step": step,
+                    "position": position,
                     "group": group.group_id,
                     "sample": r.completion.sample,
                     "carried": carried,
@@ -75,14 +77,21 @@ def _rows(step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: T
     return rows
 
 
-def write_rollouts(folder: Path, step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: Trained) -> None:
+def rollouts_name(step: int) -> str:
+    """The file of a completed step."""
+    return f"step-{step:06d}"
+
+
+def write_rollouts(
+    folder: Path, name: str, step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: Trained
+) -> None:
     """Write a step's file, whole or not at all.
 
     groups: (group, fate, reason, carried in from an earlier step). trained: (position in `groups`, sample) ->
     (advantage, old log-probabilities) of the responses that entered the loss.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"step-{step:06d}.parquet"
+    final = folder / f"{name}.parquet"
     partial = final.with_suffix(".partial")
     pq.write_table(pa.Table.from_pylist(_rows(step, groups, trained), schema=SCHEMA), partial, compression="zstd")
     partial.rename(final)
@@ -90,5 +99,7 @@ def write_rollouts(folder: Path, step: int, groups: Sequence[tuple[Group, Fate, 
 
 def read_rollouts(folder: Path, columns: Sequence[str], step: int) -> list[dict[str, Any]]:
     """Rows of one step. Errors: FileNotFoundError."""
-    rows: list[dict[str, Any]] = pq.read_table(folder / f"step-{step:06d}.parquet", columns=list(columns)).to_pylist()
+    rows: list[dict[str, Any]] = pq.read_table(
+        folder / f"{rollouts_name(step)}.parquet", columns=list(columns)
+    ).to_pylist()
     return rows

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from dapo.config import Recipe, load_recipe, to_toml
 from dapo.record.events import EventLog
 
-SAFE_SECTIONS = ("eval", "record", "launch")
+SAFE_SECTIONS = ("eval", "launch")
 SAFE_KEYS = (
     "train.steps",
     "train.save_every",
@@ -66,9 +66,9 @@ class RunDir:
         self._lock = file
 
     def begin(self, recipe: Recipe, manifest: dict[str, Any]) -> None:
-        """Write recipe.toml and manifest.json of a new run."""
-        write_atomically(self.path / "recipe.toml", to_toml(recipe))
+        """Write manifest.json and then recipe.toml, which makes the folder a run."""
         write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        write_atomically(self.path / "recipe.toml", to_toml(recipe))
 
     def manifest(self) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
@@ -82,6 +82,25 @@ def write_atomically(path: Path, text: str) -> None:
     partial.rename(path)
 
 
+def compare_manifests(was: dict[str, Any], now: dict[str, Any]) -> None:
+    """A resumed run needs the data, the starting model, the verifier and the precision that it began with.
+
+    Errors: ValueError naming what has changed, with both hashes.
+    """
+    parts = {
+        "data.source": ("data", "fingerprint"),
+        "model.path": ("model", "weights_sha256"),
+        "model.dtype": ("model", "dtype"),
+        "reward.verifier": ("reward", "verifier"),
+    }
+    for key, (section, name) in parts.items():
+        if was[section][name] != now[section][name]:
+            raise ValueError(
+                f"{key}: what it stands for has changed since the run began: was {was[section][name]}, is "
+                f"{now[section][name]}; put it back or use a new --out"
+            )
+
+
 def _flat(recipe: Recipe) -> dict[str, Any]:
     return {f"{s}.{k}": v for s, table in recipe.model_dump().items() for k, v in table.items()}
 
@@ -93,7 +112,15 @@ def compare_for_resume(path: Path, now: Recipe) -> dict[str, tuple[Any, Any]]:
     """
     was, here = _flat(load_recipe(path / "recipe.toml")), _flat(now)
     changed = {k: (was.get(k), v) for k, v in here.items() if was.get(k) != v}
-    unsafe = {k: v for k, v in changed.items() if k not in SAFE_KEYS and k.partition(".")[0] not in SAFE_SECTIONS}
+    conditional = {
+        "train.steps": now.train.schedule == "constant",  # otherwise the learning rates change
+        "train.micro_batch_tokens": now.algo.aggregation != "token-mean-legacy",  # which depends on the cut
+    }
+    unsafe = {
+        k: v
+        for k, v in changed.items()
+        if not (k in SAFE_KEYS or k.partition(".")[0] in SAFE_SECTIONS) or not conditional.get(k, True)
+    }
     if unsafe:
         lines = "; ".join(f"{k} was {a!r}, is {b!r}" for k, (a, b) in unsafe.items())
         raise ValueError(

@@ -16,9 +16,9 @@ MAX_DIGITS = 4000  # Python's own limit for converting text to an integer is 430
 
 def parse(text: str) -> Fraction | None:
     """The number that `text` is, apart from emphasis, dollar signs, thousands separators and a final full stop."""
-    text = text.replace("−", "-").replace(" ", "").strip("*$ \t\r\n").removesuffix(".").strip("*$ ")
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", text):
-        text = text.replace(",", "")
+    text = text.replace("−", "-").strip("*$ \t\r\n").removesuffix(".").strip("*$ ")
+    if re.fullmatch(r"[+-]?\d{1,3}(?:(,\d{3})+|( \d{3})+)(\.\d+)?", text):
+        text = text.replace(",", "").replace(" ", "")
     if len(text) > MAX_DIGITS or not NUMBER.fullmatch(text) or text.isascii() is False:
         return None
     numerator, _, denominator = text.partition("/")

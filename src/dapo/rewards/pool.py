@@ -18,10 +18,14 @@ from typing import Any
 
 from dapo.types import Problem, Score
 
+STARTUP_S = 120.0  # for a worker to import the user's module
+
 
 def to_score(value: Any) -> Score:
     """One item of a reward function's list as a Score; what is no finite number, bool or Score cannot be graded."""
     if isinstance(value, dict) and value.get("outcome") in ("correct", "incorrect", "ungraded"):
+        if value["value"] is not None and not math.isfinite(value["value"]):
+            return Score("ungraded", why=f"the reward function returned a Score with value {value['value']}")
         return Score(value["outcome"], value["extracted"], value["why"], value["value"])
     if isinstance(value, bool):
         return Score("correct" if value else "incorrect", why="reward function")
@@ -41,43 +45,63 @@ class _Worker:
         self._jobs = self._answers = -1
 
     def ask(self, job: bytes, limit_s: float) -> bytes | None:
-        """The answer line; None if the worker died. Errors: TimeoutError at the wall limit. Kills it in both cases."""
-        if self._process is None:
-            self._start()
+        """The answer line; None if the worker died. Errors: TimeoutError at the wall limit. Kills it in both cases.
+
+        Starting the worker has an allowance of its own, STARTUP_S. Errors: ValueError if the function cannot be loaded.
+        """
+        self.start()
         deadline = time.monotonic() + limit_s
-        received = b""
         try:
-            os.write(self._jobs, job) if len(job) <= 65536 else self._write(job, deadline)
-        except BrokenPipeError:
+            self._write(job, deadline)
+            return self._read_line(deadline)
+        except TimeoutError:
+            self.kill()
+            raise
+        except (BrokenPipeError, EOFError):
             self.kill()
             return None
-        while not received.endswith(b"\n"):
-            ready, _, _ = select.select([self._answers], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                self.kill()
-                raise TimeoutError
-            part = os.read(self._answers, 1 << 20)
-            if not part:
-                self.kill()
-                return None
-            received += part
-        return received
+
+    def start(self) -> None:
+        """Start the process, if it is not there, and wait until it has loaded the function."""
+        if self._process is not None:
+            return
+        job_read, self._jobs = os.pipe()
+        self._answers, answer_write = os.pipe()
+        os.set_blocking(self._jobs, False)
+        command = [sys.executable, "-m", "dapo.rewards.worker", *self._names, str(job_read), str(answer_write)]
+        self._process = subprocess.Popen(command, pass_fds=(job_read, answer_write), start_new_session=True)
+        os.close(job_read)
+        os.close(answer_write)
+        name = ":".join(self._names)
+        try:
+            hello = json.loads(self._read_line(time.monotonic() + STARTUP_S))
+        except (TimeoutError, EOFError):
+            self.kill()
+            raise ValueError(
+                f"reward.verifier = 'python:{name}': its process died or took over {STARTUP_S} s"
+            ) from None
+        if "error" in hello:
+            self.kill()
+            raise ValueError(f"reward.verifier = 'python:{name}' cannot be loaded: {hello['error']}")
 
     def _write(self, job: bytes, deadline: float) -> None:
         while job:
             _, ready, _ = select.select([], [self._jobs], [], max(0, deadline - time.monotonic()))
             if not ready:
-                self.kill()
                 raise TimeoutError
             job = job[os.write(self._jobs, job[:65536]) :]
 
-    def _start(self) -> None:
-        job_read, self._jobs = os.pipe()
-        self._answers, answer_write = os.pipe()
-        command = [sys.executable, "-m", "dapo.rewards.worker", *self._names, str(job_read), str(answer_write)]
-        self._process = subprocess.Popen(command, pass_fds=(job_read, answer_write), start_new_session=True)
-        os.close(job_read)
-        os.close(answer_write)
+    def _read_line(self, deadline: float) -> bytes:
+        received = b""
+        while not received.endswith(b"\n"):
+            ready, _, _ = select.select([self._answers], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            part = os.read(self._answers, 1 << 20)
+            if not part:
+                raise EOFError
+            received += part
+        return received
 
     def kill(self) -> None:
         """SIGKILL the worker's whole process group."""
@@ -101,6 +125,11 @@ class FunctionPool:
         for worker in self._workers:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
+
+    def start(self) -> None:
+        """Load the function now. Errors: ValueError if that fails."""
+        for worker in self._workers:
+            worker.start()
 
     def submit(self, problem: Problem, texts: list[str]) -> "Future[list[Score]]":
         return self._threads.submit(self._grade, problem, texts)

@@ -21,6 +21,9 @@ RULES: dict[str, tuple[Rule, str]] = {
 class Verifier(Protocol):
     """Grades the texts of one problem; the result has one Score for each text, in order."""
 
+    def start(self) -> None:
+        """Make ready. Errors: ValueError if the verifier cannot work."""
+
     def submit(self, problem: Problem, texts: list[str]) -> "Future[list[Score]]": ...
 
     def close(self) -> None: ...
@@ -31,6 +34,9 @@ class RuleVerifier:
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
+
+    def start(self) -> None:
+        pass
 
     def submit(self, problem: Problem, texts: list[str]) -> "Future[list[Score]]":
         future: Future[list[Score]] = Future()

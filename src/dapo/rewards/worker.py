@@ -31,7 +31,13 @@ def main() -> None:
     module, function = sys.argv[1:3]
     sys.path.insert(0, str(Path.cwd()))
     with os.fdopen(int(sys.argv[3])) as jobs, os.fdopen(int(sys.argv[4]), "w") as answers:
-        reward = getattr(importlib.import_module(module), function)
+        try:
+            reward = getattr(importlib.import_module(module), function)
+            hello: dict[str, Any] = {"ready": True}
+        except Exception as error:  # whatever the user's module raises is for the user to see
+            hello = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(hello) + "\n")
+        answers.flush()
         for line in jobs:
             job = json.loads(line)
             try:

@@ -33,8 +33,12 @@ class Interrupted(Exception):
     """A signal arrived during collection; the stream is back where the step began."""
 
 
-class TooManyUngraded(ValueError):
-    """More responses than reward.max_ungraded allows could not be graded."""
+class TooManyUngraded(RuntimeError):
+    """More responses than reward.max_ungraded allows could not be graded; `collected` is what was generated."""
+
+    def __init__(self, message: str, collected: "Collected") -> None:
+        super().__init__(message)
+        self.collected = collected
 
 
 @dataclass(frozen=True)
@@ -70,13 +74,15 @@ class Collected:
     """A step's batch and the fate of everything that was generated for it.
 
     `groups`: the admitted groups, in order of submission (`carried` of them from an earlier step). `fates`: every
-    group of this step with its fate and the reason. `surplus`: complete informative groups beyond the batch.
+    group of this step with its fate and the reason. `surplus`: complete informative groups beyond the batch; `to_carry`:
+    those of them that the next step shall train on, no more than a batch.
     `correct_counts`: how many finished groups had 0, 1, .. G correct responses, before filtering.
     """
 
     groups: tuple[Group, ...]
     fates: tuple[tuple[Group, Fate, str], ...]
     surplus: tuple[Group, ...]
+    to_carry: tuple[Group, ...]
     ledger: Ledger
     correct_counts: dict[int, int]
     carried: int
@@ -91,7 +97,6 @@ class _Slot:
 
     group_id: int
     index: int  # into the list of problems
-    occurrence: int
     completions: list[Completion] = field(default_factory=list)
     group: Group | None = None  # set when graded
 
@@ -111,6 +116,8 @@ class Collector:
         self._engine, self._verifier, self._problems = engine, verifier, problems
         self._stream, self._decode, self._settings = stream, decode, settings
         self._kept, self._seen = 1.0, 2.0
+        self._step = -1
+        self._times: Counter[int] = Counter()  # how often each prompt was submitted in this step, over all attempts
         self.carried: list[Group] = []
 
     @property
@@ -119,11 +126,18 @@ class Collector:
         return max(KEEP_FLOOR, self._kept / self._seen) if self._settings.resample else 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"stream": self._stream.state_dict(), "kept": self._kept, "seen": self._seen}
+        return {
+            "stream": self._stream.state_dict(),
+            "kept": self._kept,
+            "seen": self._seen,
+            "step": self._step,
+            "times": [list(item) for item in sorted(self._times.items())],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._stream.load_state_dict(state["stream"])
         self._kept, self._seen = state["kept"], state["seen"]
+        self._step, self._times = state["step"], Counter(dict(state["times"]))
 
     def collect(
         self,
@@ -138,12 +152,14 @@ class Collector:
         start = time.monotonic()
         before = self.state_dict()
         carried, self.carried = self.carried, []
+        if step != self._step:
+            self._step, self._times = step, Counter()
         flight = _Flight(carried)
         wanted = self._settings.prompts_per_step - len(carried)
         while not flight.decided(wanted, self._admits):
             if should_stop():
                 self._engine.cancel([slot.group_id for slot in flight.running])
-                self.load_state_dict(before)
+                self.load_state_dict(before)  # the same seeds again: the step begins anew
                 self.carried = carried
                 raise Interrupted
             self._top_up(flight, wanted, step)
@@ -169,6 +185,8 @@ class Collector:
         while len(flight.unfinished) < target and len(flight.slots) < self._settings.max_prompts_per_step:
             index = self._stream.next()
             slot = flight.add(index)
+            occurrence = self._times[index]
+            self._times[index] += 1
             problem, prompt_ids = self._problems[index]
             self._engine.submit(
                 Request(
@@ -176,15 +194,14 @@ class Collector:
                     sample,
                     prompt_ids,
                     self._settings.sampling,
-                    sample_seed(self._settings.seed, step, problem.id, slot.occurrence, sample),
+                    sample_seed(self._settings.seed, step, problem.id, occurrence, sample),
                 )
                 for sample in range(self._settings.group_size)
             )
 
     def _hand_over(self, flight: "_Flight", finished: list[Completion]) -> None:
         for completion in finished:
-            slot = flight.by_id[completion.group_id]
-            slot.completions.append(completion)
+            slot = flight.receive(completion)
             if len(slot.completions) == self._settings.group_size:
                 slot.completions.sort(key=lambda c: c.sample)
                 texts = [self._decode(c.token_ids) for c in slot.completions]
@@ -221,24 +238,32 @@ class Collector:
     def _close(self, flight: "_Flight", wanted: int, step: int, seconds: float) -> Collected:
         """Cut off what lies behind the batch, settle every fate, give prompts back."""
         cut = flight.cut(wanted, self._admits)
-        stopped = self._engine.cancel([slot.group_id for slot in flight.running])
-        for completion in stopped:
-            flight.by_id[completion.group_id].completions.append(completion)
+        for completion in self._engine.cancel([slot.group_id for slot in flight.running]):
+            flight.receive(completion)
         fates: list[tuple[Group, Fate, str]] = []
+        back: list[int] = []
+        room = self._settings.prompts_per_step  # no more groups are carried than a step can take
         for slot in flight.slots:
             if slot.group is None:
-                fates.append((self._unfinished_group(slot, step), "cancelled", "behind the last admitted group"))
+                fate: tuple[Fate, str] = ("cancelled", "behind the last admitted group")
             else:
-                fates.append((slot.group, *self._fate(slot.group, slot.group_id < cut)))
-        back = [slot for slot in flight.slots[cut:] if self._settings.surplus == "requeue" or slot.group is None]
-        self._stream.requeue(slot.index for slot in back)
+                fate = self._fate(slot.group, slot.group_id < cut, room)
+                room -= fate == ("surplus", "carry")
+            fates.append((slot.group or self._unfinished_group(slot, step), *fate))
+            if slot.group_id >= cut and (self._settings.surplus == "requeue" or fate[1] == "requeue" or not slot.group):
+                back.append(slot.index)
+        self._stream.requeue(back)
         groups = [*flight.carried, *(g for g, fate, _ in fates if fate == "trained")]
         finished = [slot.group for slot in flight.slots if slot.group is not None]
+        generated = Tally(len(flight.slots), flight.responses, flight.tokens, seconds)
+        ledger = make_ledger(generated, fates, flight.carried)
+        assert ledger.balanced(), f"the engine lost or repeated responses: {ledger}"
         return Collected(
             groups=tuple(groups),
             fates=tuple(fates),
             surplus=tuple(g for g, fate, _ in fates if fate == "surplus"),
-            ledger=make_ledger(fates, flight.carried, seconds),
+            to_carry=tuple(g for g, fate, why in fates if (fate, why) == ("surplus", "carry")),
+            ledger=ledger,
             correct_counts=dict(sorted(Counter(g.n_correct for g in finished).items())),
             carried=len(flight.carried),
             full=len(groups) == wanted + len(flight.carried),
@@ -246,12 +271,14 @@ class Collector:
             seconds=seconds,
         )
 
-    def _fate(self, group: Group, within: bool) -> tuple[Fate, str]:
+    def _fate(self, group: Group, within: bool, room: int) -> tuple[Fate, str]:
         if len(group.graded) < 2:
             return "failed", "fewer than two responses could be graded"
         if not self._admits(group):
             return "filtered", "all correct" if group.n_correct else "all wrong"
-        return ("trained", "") if within else ("surplus", self._settings.surplus)
+        if within:
+            return "trained", ""
+        return "surplus", self._settings.surplus if self._settings.surplus != "carry" or room > 0 else "requeue"
 
     def _unfinished_group(self, slot: _Slot, step: int) -> Group:
         problem, prompt_ids = self._problems[slot.index]
@@ -269,7 +296,8 @@ class Collector:
         if len(failed) > self._settings.max_ungraded * len(responses):
             raise TooManyUngraded(
                 f"reward.max_ungraded = {self._settings.max_ungraded:g}: {len(failed)} of {len(responses)} responses "
-                f"could not be graded; the first: {failed[0].score.why}"
+                f"could not be graded; the first: {failed[0].score.why}",
+                collected,
             )
 
 
@@ -281,13 +309,20 @@ class _Flight:
         self.slots: list[_Slot] = []
         self.by_id: dict[int, _Slot] = {}
         self.grading: list[tuple[_Slot, list[str], Future[list[Score]]]] = []
-        self._times: Counter[int] = Counter()
+        self.responses, self.tokens = 0, 0  # as the engine handed them over
 
     def add(self, index: int) -> _Slot:
-        slot = _Slot(len(self.slots), index, self._times[index])
-        self._times[index] += 1
+        slot = _Slot(len(self.slots), index)
         self.slots.append(slot)
         self.by_id[slot.group_id] = slot
+        return slot
+
+    def receive(self, completion: Completion) -> _Slot:
+        """Count a response and put it into its group."""
+        slot = self.by_id[completion.group_id]
+        slot.completions.append(completion)
+        self.responses += 1
+        self.tokens += len(completion.token_ids)
         return slot
 
     @property
@@ -322,9 +357,8 @@ class _Flight:
         return count == wanted
 
     def progress(self, wanted: int, admits: Callable[[Group], bool], seconds: float) -> Progress:
-        tokens = sum(len(c.token_ids) for slot in self.slots for c in slot.completions)
         finished = len(self.slots) - len(self.unfinished)
-        return Progress(min(wanted, self.found(admits) + len(self.carried)), wanted, finished, tokens, seconds)
+        return Progress(min(wanted, self.found(admits) + len(self.carried)), wanted, finished, self.tokens, seconds)
 
 
 def tally(group: Group) -> Tally:
@@ -332,10 +366,11 @@ def tally(group: Group) -> Tally:
     return Tally(1, len(group.rollouts), sum(r.length for r in group.rollouts))
 
 
-def make_ledger(fates: Sequence[tuple[Group, Fate, str]], carried: Sequence[Group], seconds: float) -> Ledger:
+def make_ledger(generated: Tally, fates: Sequence[tuple[Group, Fate, str]], carried: Sequence[Group]) -> Ledger:
     """The token ledger of a step. Responses of trained groups that could not be graded count as failed.
 
-    Seconds of generation are divided among the fates by tokens.
+    generated: what was submitted (groups) and what the engine handed over (responses, tokens), counted apart from the
+    fates, so that the ledger can be wrong. Its seconds are divided among the fates by tokens.
     """
     total: dict[Fate, Tally] = {fate: Tally() for fate in FATES}
     for group, fate, _ in fates:
@@ -344,10 +379,9 @@ def make_ledger(fates: Sequence[tuple[Group, Fate, str]], carried: Sequence[Grou
         failed = Tally(0, len(lost), sum(r.length for r in lost))
         total["failed"] += failed
         total[fate] += Tally(1, whole.responses - failed.responses, whole.tokens - failed.tokens)
-    generated = sum((tally(group) for group, _, _ in fates), Tally())
-    rate = seconds / generated.tokens if generated.tokens else 0.0
+    rate = generated.seconds / generated.tokens if generated.tokens else 0.0
     return Ledger(
-        generated=replace(generated, seconds=seconds),
+        generated=generated,
         fates={fate: replace(t, seconds=t.tokens * rate) for fate, t in total.items()},
         carried_in=sum((tally(group) for group in carried), Tally()),
     )

@@ -45,6 +45,7 @@ class MiniBatch:
     """What one gradient update sees: micro-batches, and the numbers that its loss is divided by."""
 
     micro: tuple[MicroBatch, ...]
+    aggregation: str
     groups: int
     responses: int
     tokens: int
@@ -110,6 +111,7 @@ def _minibatch(every: Sequence[Seq], numbers: list[int], recipe: Recipe, device:
     used_B = weight_B[loss_length_B > 0]
     return MiniBatch(
         micro,
+        aggregation=recipe.algo.aggregation,
         groups=len({s.group for s in chosen}),
         responses=len(chosen),
         tokens=int(loss_length_B.sum()),

@@ -18,6 +18,7 @@ from torch import Tensor
 
 WEIGHTS, MOMENTS, STATE, SUMS = "model.safetensors", "optimizer.safetensors", "state.json", "checksums.json"
 PARTIAL = ".partial-"
+DAMAGED = "damaged-"
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,17 @@ def save(
 
 
 def listing(folder: Path) -> list[Path]:
-    """Complete checkpoints, oldest first; names sort by step, never by time."""
-    return sorted(p for p in folder.glob("step-*") if (p / SUMS).is_file()) if folder.is_dir() else []
+    """Committed checkpoints, oldest first; names sort by step, never by time."""
+    return sorted(p for p in folder.glob("step-*") if p.is_dir())
+
+
+def next_name(folder: Path, step: int) -> str:
+    """The name of a checkpoint at `step`: step-NNNNNN, with a revision behind it if that step has one already."""
+    taken = [p.name for p in listing(folder) if p.name.startswith(f"step-{step:06d}")]
+    if not taken:
+        return f"step-{step:06d}"
+    _, _, revision = taken[-1].partition(".r")
+    return f"step-{step:06d}.r{int(revision or 0) + 1:02d}"
 
 
 def verify(path: Path) -> None:
@@ -115,15 +125,16 @@ def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
     Errors: DamagedCheckpoint if there are checkpoints and every one is damaged.
     """
-    found = listing(folder)
-    for path in reversed(found):
+    for path in reversed(listing(folder)):
         try:
             return load(path)
         except DamagedCheckpoint as error:
-            path.rename(folder / f"damaged-{path.name}")
+            path.rename(folder / (DAMAGED + path.name))
             say(f"checkpoint {path.name} is damaged and passed over: {error}")
-    if found:
-        raise DamagedCheckpoint(f"every checkpoint in {folder} is damaged")
+    if list(folder.glob(DAMAGED + "*")):
+        raise DamagedCheckpoint(
+            f"every checkpoint in {folder} is damaged; remove the folder to start from the beginning"
+        )
     return None
 
 

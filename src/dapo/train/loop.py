@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dapo.config import Recipe
-from dapo.rollout.collect import Collected, Collector, Interrupted, Progress
+from dapo.rollout.collect import Collected, Collector, Interrupted, Progress, TooManyUngraded
 from dapo.rollout.engine import Engine
 from dapo.train.batch import MiniBatch, plan
 from dapo.train.optim import learning_rate
@@ -59,9 +59,13 @@ class Observer(Protocol):
 
     def on_step(self, result: StepResult) -> None: ...
 
-    def on_underfill(self, step: int, collected: Collected, why: str) -> None: ...
+    def on_abandoned(self, step: int, collected: Collected, why: str) -> None:
+        """A step was generated and will not be trained."""
 
-    def on_evaluate(self, step: int) -> None: ...
+    def on_evaluate(self, step: int) -> None:
+        """Errors: Interrupted if a stop was asked for."""
+
+    def say(self, text: str) -> None: ...
 
     def on_checkpoint(self, step: int, loop: "LoopState") -> None: ...
 
@@ -82,10 +86,10 @@ class LoopState:
 
 
 def run(state: LoopState, observer: Observer) -> None:
-    """Train up to train.steps. Errors: Stopped, Underfilled, NotFinite; a checkpoint stands before each of them."""
+    """Train up to train.steps. Errors: Stopped, Underfilled, TooManyUngraded, NotFinite; each after a checkpoint."""
     recipe = state.recipe
     state.engine.load(state.policy.weights(), state.step)
-    observer.on_evaluate(state.step)
+    _evaluate(state, observer)
     while state.step < recipe.train.steps:
         if observer.should_stop():
             observer.on_checkpoint(state.step, state)
@@ -121,15 +125,26 @@ def run(state: LoopState, observer: Observer) -> None:
             )
         )
         if state.bad_updates >= recipe.train.max_bad_updates:
+            observer.on_checkpoint(state.step, state)
             raise NotFinite(
                 f"{state.bad_updates} updates in a row had a non-finite loss or gradient and were skipped; the responses "
                 f"are in rollouts/step-{state.step:06d}.parquet. Lower train.lr = {recipe.train.lr:g}"
             )
-        last = state.step == recipe.train.steps
-        if last or state.step % recipe.train.save_every == 0:
+        if state.step == recipe.train.steps or state.step % recipe.train.save_every == 0:
             observer.on_checkpoint(state.step, state)
-        if last or (recipe.eval.every and state.step % recipe.eval.every == 0):
-            observer.on_evaluate(state.step)
+        _evaluate(state, observer)
+
+
+def _evaluate(state: LoopState, observer: Observer) -> None:
+    """Evaluate before the first step, after the last, and every eval.every steps between."""
+    every = state.recipe.eval.every
+    if state.step not in (0, state.recipe.train.steps) and not (every and state.step % every == 0):
+        return
+    try:
+        observer.on_evaluate(state.step)
+    except Interrupted:
+        observer.on_checkpoint(state.step, state)
+        raise Stopped(f"stopped by a signal in the evaluation at step {state.step}; continue with --resume") from None
 
 
 def _collect(state: LoopState, observer: Observer) -> Collected:
@@ -143,6 +158,10 @@ def _collect(state: LoopState, observer: Observer) -> Collected:
             f"stopped by a signal in step {state.step + 1}, which begins again after --resume; "
             f"{state.step} steps are complete"
         ) from None
+    except TooManyUngraded as error:
+        observer.on_abandoned(state.step + 1, error.collected, str(error))
+        observer.on_checkpoint(state.step, state)
+        raise
 
 
 def explain_underfill(collected: Collected, recipe: Recipe) -> str:
@@ -169,9 +188,10 @@ def explain_underfill(collected: Collected, recipe: Recipe) -> str:
 def _underfilled(state: LoopState, collected: Collected, observer: Observer) -> None:
     """rollout.on_underfill: "partial" returns; the others keep what was found, save and raise."""
     why = explain_underfill(collected, state.recipe)
-    observer.on_underfill(state.step + 1, collected, why)
+    observer.say(f"step {state.step + 1}: {why}")
     if state.recipe.rollout.on_underfill == "partial":
         return
+    observer.on_abandoned(state.step + 1, collected, why)
     state.collector.carried = list(collected.groups)
     observer.on_checkpoint(state.step, state)
     if state.recipe.rollout.on_underfill == "error":
@@ -199,10 +219,8 @@ def _with_carried(
 
 def _carry(state: LoopState, collected: Collected) -> list[Group]:
     """Groups for the next step, with the log-probabilities of today's policy (surplus = "carry")."""
-    if state.recipe.rollout.surplus != "carry" or not collected.surplus:
-        return []
-    batches = plan(collected.surplus, state.recipe, state.device)
-    return attach_logp_old(collected.surplus, batches, state.policy.logprobs(batches))
+    batches = plan(collected.to_carry, state.recipe, state.device)
+    return attach_logp_old(collected.to_carry, batches, state.policy.logprobs(batches))
 
 
 def attach_logp_old(

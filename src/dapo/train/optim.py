@@ -22,7 +22,7 @@ def learning_rate(step: int, peak: float, warmup_steps: int, total_steps: int, s
 
 
 class MasterAdamW:
-    """Owns the float32 weights and moments of named parameters. A non-finite gradient changes nothing."""
+    """Owns the float32 weights and moments of named parameters."""
 
     def __init__(
         self,
@@ -52,22 +52,26 @@ class MasterAdamW:
                 master.grad += p.grad
             p.grad = None
 
-    def step(self, lr: float) -> tuple[float, bool]:
-        """Clip, update, round into the model. Returns the norm before clipping, and whether the update was made."""
-        gradients = [m.grad for m in self._masters if m.grad is not None]
-        norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])))
-        finite = math.isfinite(norm)
-        if finite:
-            if norm > self._grad_clip:
-                torch._foreach_mul_(gradients, self._grad_clip / norm)
-            for group in self._adam.param_groups:
-                group["lr"] = lr
-            self._adam.step()
-            self.refresh()
+    def gradient_norm(self) -> float:
+        """The global norm of what was accumulated."""
+        norms = [torch.linalg.vector_norm(m.grad) for m in self._masters if m.grad is not None]
+        return float(torch.linalg.vector_norm(torch.stack(norms)))
+
+    def step(self, lr: float, norm: float) -> None:
+        """Clip to grad_clip, given the norm; update; round into the model."""
+        if norm > self._grad_clip:
+            torch._foreach_mul_([m.grad for m in self._masters if m.grad is not None], self._grad_clip / norm)
+        for group in self._adam.param_groups:
+            group["lr"] = lr
+        self._adam.step()
+        self.refresh()
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the gradients."""
         self._adam.zero_grad(set_to_none=True)
         for p in self._parameters:
             p.grad = None
-        return norm, finite
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -93,7 +97,9 @@ class MasterAdamW:
         """Restore `weights()` and `moments()`. Errors: KeyError if a weight is missing."""
         for name, master in zip(self._names, self._masters, strict=True):
             master.copy_(weights[name])
-            state = {key: moments[f"{key}.{name}"].clone() for key in ("step", "exp_avg", "exp_avg_sq") if moments}
-            if state:
-                self._adam.state[master] = state
+            if moments:
+                self._adam.state[master] = {
+                    key: moments[f"{key}.{name}"].to(master.device, copy=True)
+                    for key in ("step", "exp_avg", "exp_avg_sq")
+                }
         self.refresh()

@@ -1,6 +1,7 @@
 """The policy: log-probabilities of a batch, and one clipped update on a mini-batch (one process, CPU or one GPU)."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from dapo.train.optim import MasterAdamW
 
 @dataclass(frozen=True)
 class Update:
-    """What one gradient update did. `applied` False: loss or gradient was not finite, and nothing was changed."""
+    """What one gradient update did, and by which numbers. `applied` False: not finite, and nothing was changed."""
 
     loss: float
     grad_norm: float
@@ -26,6 +27,7 @@ class Update:
     lr: float
     entropy: float
     observed: Observed
+    objective: Objective
 
 
 class Policy(Protocol):
@@ -81,8 +83,13 @@ class LocalPolicy:
             total += float(loss.detach())
             entropy += float(entropy_BT[micro.mask_BT].sum())
             observed = observed + seen
-        norm, applied = self._optimizer.step(lr)
-        return Update(total, norm, applied, lr, entropy, observed)
+        norm = self._optimizer.gradient_norm()
+        applied = math.isfinite(total) and math.isfinite(norm)
+        if applied:
+            self._optimizer.step(lr, norm)
+        else:
+            self._optimizer.discard()
+        return Update(total, norm, applied, lr, entropy, observed, self._objective)
 
     def weights(self) -> None:
         return None

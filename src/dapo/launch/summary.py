@@ -29,13 +29,11 @@ def _replies(run: Path, step: int) -> dict[tuple[str, str], dict[str, str]]:
     return {(row["suite"], row["id"]): {**row, **row["replies"][0]} for row in rows}
 
 
-def print_samples(console: Console, run: Path, last: int, per_suite: int = 2) -> None:
-    """First replies to a few held-out problems, before and after; problems that changed their outcome come first."""
+def print_samples(console: Console, run: Path, last: int, per_suite: int = 3) -> None:
+    """First replies to the first held-out problems of each suite, before and after: not chosen by outcome."""
     before, after = _replies(run, 0), _replies(run, last)
     for suite in dict.fromkeys(s for s, _ in after):
-        keys = [k for k in after if k[0] == suite and k in before]
-        keys.sort(key=lambda k: before[k]["outcome"] == after[k]["outcome"])
-        for key in keys[:per_suite]:
+        for key in [k for k in after if k[0] == suite and k in before][:per_suite]:
             console.print(f"  {after[key]['problem']}  (answer {after[key]['answer']})", markup=False, highlight=False)
             for name, row in (("before", before[key]), ("after", after[key])):
                 console.print(
@@ -63,3 +61,8 @@ def print_summary(console: Console, run: Path) -> None:
         if evidence.recipe.algo.base != "dapo":
             console.print(f"and against DAPO: {judge(evidence, 'dapo').sentence}", highlight=False, soft_wrap=True)
     console.print(f"run directory: {run}", highlight=False, soft_wrap=True)
+    console.print(
+        f"next: dapo check {run} --json; dapo eval {run} --k 16; python -m json.tool {run}/manifest.json",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -34,8 +34,8 @@ class Model(Section):
 
 
 class Data(Section):
-    source: str = Field(description="arithmetic:TASK[+TASK], or a .jsonl / .parquet file")
-    size: int = Field(2000, ge=1, description="problems drawn from each generated task")
+    source: str = Field(description="arithmetic:TASK[=COUNT][+...], or a .jsonl / .parquet file")
+    size: int = Field(2000, ge=1, description="problems drawn from a generated task without a COUNT")
     problem_field: str = "problem"
     answer_field: str = "answer"
     template: str = Field("{{ problem }}", description="Jinja template of the user's turn")

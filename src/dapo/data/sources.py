@@ -1,4 +1,4 @@
-"""Problems from `arithmetic:TASK[+TASK]`, JSONL or parquet, in plain {problem, answer} or the DAPO-Math-17k schema.
+"""Problems from `arithmetic:TASK[=COUNT][+TASK[=COUNT]]`, JSONL or parquet, in plain {problem, answer} or the DAPO-Math-17k schema.
 
 Every fault of a row is an error that names the file, the row and the fix; nothing is dropped without being counted.
 """
@@ -35,14 +35,18 @@ class Fields:
 
 
 def load_problems(source: str, split: arithmetic.Split, size: int, seed: int, fields: Fields, drop: bool) -> Loaded:
-    """All problems of a source; of each generated task, `size`. `drop` leaves out repeated problems with equal answers.
+    """All problems of a source; of each generated task its COUNT, or `size`. `drop` leaves out repeated problems with equal answers.
 
     Errors: ValueError naming data.source, the row and the fix: no such file, no rows, a field missing, an answer empty,
     one problem with two different answers, text that is not UTF-8 or has NUL or lone surrogates.
     """
     if source.startswith("arithmetic:"):
-        tasks = source.removeprefix("arithmetic:").split("+")
-        problems = [p for task in tasks for p in arithmetic.generate(task, split, size, seed)]
+        problems = []
+        for part in source.removeprefix("arithmetic:").split("+"):
+            task, _, count = part.partition("=")
+            if count and not count.isdigit():
+                raise ValueError(f"data.source = {source!r}: {part!r} should be TASK or TASK=COUNT")
+            problems += arithmetic.generate(task, split, int(count or size), seed)
     else:
         problems = list(_from_file(Path(source), fields))
     if not problems:

@@ -82,6 +82,13 @@ def test_the_quickstart_has_enough_held_out_problems():
         assert str(eval(expression)) == p.answer
 
 
+def test_generated_tasks_mix_in_counts():
+    loaded = load("arithmetic:one_digit=7+two_digit_sum")
+    assert [p.family for p in loaded.problems] == ["one_digit"] * 7 + ["two_digit_sum"] * 10
+    with pytest.raises(ValueError, match="should be TASK or TASK=COUNT"):
+        load("arithmetic:one_digit=many")
+
+
 class FakeTokenizer:
     chat_template = "yes"
 

@@ -1,4 +1,4 @@
-"""Problems from `arithmetic:TASK[=COUNT][+TASK[=COUNT]]`, JSONL or parquet, in plain {problem, answer} or the DAPO-Math-17k schema.
+"""Problems from `arithmetic:TASK[=COUNT][+...]`, JSONL or parquet; plain {problem, answer} or the DAPO-Math-17k schema.
 
 Every fault of a row is an error that names the file, the row and the fix; nothing is dropped without being counted.
 """
@@ -35,7 +35,7 @@ class Fields:
 
 
 def load_problems(source: str, split: arithmetic.Split, size: int, seed: int, fields: Fields, drop: bool) -> Loaded:
-    """All problems of a source; of each generated task its COUNT, or `size`. `drop` leaves out repeated problems with equal answers.
+    """All problems of a source; of each generated task its COUNT, or `size`. `drop` leaves out repeated problems.
 
     Errors: ValueError naming data.source, the row and the fix: no such file, no rows, a field missing, an answer empty,
     one problem with two different answers, text that is not UTF-8 or has NUL or lone surrogates.

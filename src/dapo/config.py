@@ -47,8 +47,9 @@ class Data(Section):
 
 class Reward(Section):
     verifier: str = Field("dapo_math", description="dapo_math, number, or python:MODULE:FUNCTION")
-    correct: float = 1.0
-    incorrect: float = -1.0
+    correct: float = Field(description="reward of a correct answer")
+    incorrect: float = Field(description="reward of a wrong answer")
+    no_answer: float = Field(description="reward where the verifier found no answer")
     time_limit_s: float = Field(10.0, gt=0, description="wall limit for a python reward on one group")
     max_ungraded: float = Field(0.1, ge=0, le=1, description="stop if more responses of a step cannot be graded")
 
@@ -70,30 +71,73 @@ class SamplingSection(Section):
 
 
 class Algo(Section):
-    base: Literal["dapo", "grpo"] = Field(description="the algorithm whose vetted values fill this section")
-    eps_low: float = Field(ge=0, lt=1, description="lower clip bound is 1 - eps_low")
-    eps_high: float = Field(ge=0, description="upper clip bound is 1 + eps_high")
-    dual_clip: float | None = Field(None, gt=1, description="bound c on the loss of negative advantages; None: off")
-    advantage: Literal["group-std", "group-mean"] = "group-std"
-    filter: Literal["none", "resample"] = Field(description="resample: dynamic sampling on correctness")
+    base: Literal["dapo", "grpo", "dcpo"] = Field(description="the algorithm whose vetted values fill this section")
+    ratio: Literal["token", "sequence", "token-geometric", "none"] = Field(description="level of pi_theta / pi_old")
+    bounds: Literal["fixed", "adaptive", "total-variation", "log"] = Field(description="bounds by the old probability")
+    eps_low: float = Field(ge=0, description="how far the ratio may fall; fixed: down to 1 - eps_low")
+    eps_high: float = Field(ge=0, description="how far the ratio may rise; fixed: up to 1 + eps_high")
+    outside: Literal["min", "clip-weight", "mask"] = Field(description="what happens to a token outside the bounds")
+    dual_clip: float = Field(ge=0, description="cap on the ratio of negative advantages, above 1; 0: off")
+    advantage: Literal["group-std", "group-mean", "leave-one-out", "batch-std", "batch-whitened", "smooth"] = Field(
+        description="baseline and scale"
+    )
+    filter: Literal["none", "drop", "drop-rescale", "resample"] = Field(
+        description="groups with all answers alike; drop: not trained, still in the denominators; drop-rescale: in "
+        "neither; resample: dynamic sampling"
+    )
+    allow_smooth_filter: bool = Field(False, description='confirms advantage = "smooth" together with a filter')
     aggregation: Literal[
-        "token-mean", "prompt-mean", "token-mean-legacy", "sequence-mean", "sequence-sum", "constant"
+        "token-mean", "prompt-mean", "token-mean-legacy", "sequence-mean", "sequence-sum", "only-token-mean", "constant"
     ] = Field(description="how token losses become one number")
     length: Literal["none", "soft-punishment", "mask-truncated"] = Field(description="what long responses get")
     L_max: int | None = Field(None, ge=1, description="length of full punishment; None: sampling.max_new_tokens")
     L_cache: int | None = Field(None, ge=1, description="length of the soft zone; None: L_max / 5, as in the paper")
-    kl_coef: float = Field(ge=0, description="weight of the KL term (k3) to the starting model; 0: no term")
+    kl_coef: float = Field(ge=0, description="weight of the KL divergence from the starting model; 0: none")
+    kl_in: Literal["loss", "reward"] = Field(description="where the KL divergence goes")
+    kl_estimator: Literal["k1", "k2", "k3"] = Field(description="how it is estimated, token by token")
+    correction: Literal["off", "truncate-token", "truncate-sequence", "mask-token"] = Field(
+        description="weights pi_old / pi_engine against the mismatch of sampler and trainer"
+    )
+    rho_low: float | None = Field(None, gt=0, lt=1, description="mask-token: lower limit of the weights; None: 0.5")
+    rho_high: float | None = Field(None, gt=1, description="upper limit of the weights; None: 2")
 
 
+TOKEN_LEVEL = ("token-mean", "prompt-mean", "token-mean-legacy")  # the three readings of "token-level loss"
+_GRPO: dict[str, Any] = {
+    "algo.ratio": "token", "algo.bounds": "fixed", "algo.eps_low": 0.2, "algo.eps_high": 0.2, "algo.outside": "min",
+    "algo.dual_clip": 0.0, "algo.advantage": "group-std", "algo.filter": "none", "algo.aggregation": "sequence-mean",
+    "algo.length": "none", "algo.kl_coef": 0.04, "algo.kl_in": "loss", "algo.kl_estimator": "k3",
+    "algo.correction": "off", "reward.correct": 1.0, "reward.incorrect": -1.0, "reward.no_answer": -1.0,
+}  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
+    "grpo": _GRPO,
     "dapo": {
-        "eps_low": 0.2, "eps_high": 0.28, "dual_clip": None, "advantage": "group-std", "filter": "resample",
-        "aggregation": "token-mean", "length": "soft-punishment", "kl_coef": 0.0,
+        **_GRPO, "algo.eps_high": 0.28, "algo.filter": "resample", "algo.aggregation": "token-mean",
+        "algo.length": "soft-punishment", "algo.kl_coef": 0.0,
     },
-    "grpo": {
-        "eps_low": 0.2, "eps_high": 0.2, "dual_clip": None, "advantage": "group-std", "filter": "none",
-        "aggregation": "sequence-mean", "length": "none", "kl_coef": 0.04,
+    "dcpo": {
+        **_GRPO, "algo.bounds": "adaptive", "algo.eps_low": 0.16, "algo.eps_high": 0.2, "algo.dual_clip": 10.0,
+        "algo.advantage": "smooth", "algo.aggregation": "only-token-mean", "algo.kl_coef": 0.0,
+        "reward.incorrect": 0.0,
     },
+}  # fmt: skip
+NEIGHBOURS: dict[str, dict[str, Any]] = {  # over the preset of GRPO: the published algorithms beside the three bases
+    "Dr.GRPO": {"algo.advantage": "group-mean", "algo.aggregation": "constant", "algo.kl_coef": 0.0},
+    "GSPO": {"algo.ratio": "sequence", "algo.eps_low": 3e-4, "algo.eps_high": 4e-4, "algo.kl_coef": 0.0},
+    "CISPO": {
+        "algo.outside": "clip-weight", "algo.eps_low": 1.0, "algo.aggregation": "token-mean", "algo.kl_coef": 0.0,
+    },
+    "GMPO": {
+        "algo.ratio": "token-geometric", "algo.bounds": "log", "algo.eps_low": 0.4, "algo.eps_high": 0.4,
+        "algo.kl_coef": 0.0,
+    },
+    "RLOO": {
+        "algo.ratio": "none", "algo.advantage": "leave-one-out", "algo.aggregation": "sequence-sum", "algo.kl_coef": 0.0,
+    },
+    "REINFORCE++ baseline": {
+        "algo.advantage": "batch-whitened", "algo.aggregation": "token-mean", "algo.kl_coef": 0.0,
+    },
+    "Lite PPO": {"algo.advantage": "batch-std", "algo.aggregation": "token-mean", "algo.kl_coef": 0.0},
 }  # fmt: skip
 
 
@@ -137,7 +181,7 @@ class Recipe(Section):
 
     model: Model
     data: Data
-    reward: Reward = Reward()
+    reward: Reward
     rollout: Rollout = Rollout()
     sampling: SamplingSection = SamplingSection()
     algo: Algo
@@ -166,20 +210,55 @@ class Recipe(Section):
 
     @property
     def deviations(self) -> dict[str, dict[str, Any]]:
-        """Keys of [algo] whose value differs from the preset of `algo.base`: {key: {"preset": .., "here": ..}}."""
-        mine = self.algo.model_dump()
+        """Keys whose value differs from the preset of `algo.base`: {section.key: {"preset": .., "here": ..}}."""
+        here = self.flat()
         preset = PRESETS[self.algo.base]
-        return {k: {"preset": v, "here": mine[k]} for k, v in preset.items() if mine[k] != v}
+        return {k: {"preset": v, "here": here[k]} for k, v in preset.items() if here[k] != v}
+
+    @property
+    def known_as(self) -> str | None:
+        """The published algorithm whose settings these are, of the three bases and the neighbours; None if of none."""
+        here = self.flat()
+        named = {name.upper(): preset for name, preset in PRESETS.items()}
+        named |= {name: {**PRESETS["grpo"], **changes} for name, changes in NEIGHBOURS.items()}
+        return next((name for name, preset in named.items() if all(here[k] == v for k, v in preset.items())), None)
+
+    def flat(self) -> dict[str, Any]:
+        """Every value by section.key."""
+        return {f"{s}.{k}": v for s, table in self.model_dump().items() for k, v in table.items()}
 
 
 def _contradictions(r: Recipe) -> Iterator[str]:
     """Everything in a recipe that contradicts something else in it, as messages that name key, value and fix."""
+    yield from _batch_contradictions(r)
+    yield from _length_contradictions(r)
+    yield from _ratio_contradictions(r)
+    yield from _term_contradictions(r)
+    yield from _filter_contradictions(r)
+
+
+def _batch_contradictions(r: Recipe) -> Iterator[str]:
     n, u = r.rollout.prompts_per_step, r.train.updates_per_step
     if n % u:
         yield (
             f"train.updates_per_step = {u} does not divide rollout.prompts_per_step = {n}; "
             f"use one of {[d for d in range(1, n + 1) if n % d == 0]}"
         )
+    if r.reward.correct <= max(r.reward.incorrect, r.reward.no_answer):
+        yield (
+            f"reward.correct = {r.reward.correct} must be above reward.incorrect = {r.reward.incorrect} and "
+            f"reward.no_answer = {r.reward.no_answer}"
+        )
+    if r.max_prompts_per_step < n:
+        yield (
+            f"rollout.max_prompts_per_step = {r.max_prompts_per_step} is below rollout.prompts_per_step = {n}: "
+            f"a step could never be filled; use at least {n}, better {10 * n}"
+        )
+    if r.train.warmup_steps > r.train.steps:
+        yield f"train.warmup_steps = {r.train.warmup_steps} is more than train.steps = {r.train.steps}; lower it"
+
+
+def _length_contradictions(r: Recipe) -> Iterator[str]:
     if r.algo.length == "soft-punishment" and r.L_cache >= r.L_max:
         yield (
             f"algo.L_cache = {r.L_cache} must be below algo.L_max = {r.L_max}: the soft zone is the last L_cache "
@@ -191,21 +270,89 @@ def _contradictions(r: Recipe) -> Iterator[str]:
             f"could ever get the full punishment; set algo.L_max = {r.sampling.max_new_tokens}"
         )
     if r.algo.length != "soft-punishment" and (r.algo.L_max or r.algo.L_cache):
+        both = "; masking truncated responses and punishing them are alternatives, never both on"
         yield (
-            f"algo.L_max / algo.L_cache are set but algo.length = {r.algo.length!r} does not use them; "
-            f'remove them or set algo.length = "soft-punishment"'
+            f"algo.L_max / algo.L_cache are set but algo.length = {r.algo.length!r} does not use them"
+            f'{both if r.algo.length == "mask-truncated" else ""}; remove them or set algo.length = "soft-punishment"'
         )
-    if r.algo.eps_high < r.algo.eps_low:
-        yield f"algo.eps_high = {r.algo.eps_high} is below algo.eps_low = {r.algo.eps_low}; swap them"
-    if r.reward.correct <= r.reward.incorrect:
-        yield f"reward.correct = {r.reward.correct} must be above reward.incorrect = {r.reward.incorrect}"
-    if r.max_prompts_per_step < n:
+
+
+def _ratio_contradictions(r: Recipe) -> Iterator[str]:
+    a = r.algo
+    if a.bounds == "fixed" and a.outside == "min" and a.ratio != "none":
+        if a.eps_high < a.eps_low:
+            yield f"algo.eps_high = {a.eps_high} is below algo.eps_low = {a.eps_low}; swap them"
+        if a.eps_low >= 1:
+            yield f"algo.eps_low = {a.eps_low}: the lower bound 1 - eps_low would be {1 - a.eps_low:g}; use less than 1"
+    if a.ratio == "none" and (a.bounds, a.outside, a.dual_clip) != ("fixed", "min", 0):
         yield (
-            f"rollout.max_prompts_per_step = {r.max_prompts_per_step} is below rollout.prompts_per_step = {n}: "
-            f"a step could never be filled; use at least {n}, better {10 * n}"
+            'algo.ratio = "none" has no ratio to bound; remove algo.bounds, algo.outside and algo.dual_clip, or use '
+            'algo.ratio = "token"'
         )
-    if r.train.warmup_steps > r.train.steps:
-        yield f"train.warmup_steps = {r.train.warmup_steps} is more than train.steps = {r.train.steps}; lower it"
+    if a.ratio == "none" and r.train.updates_per_step > 1:
+        yield (
+            f'algo.ratio = "none" does not correct for samples of an earlier policy, and train.updates_per_step = '
+            f"{r.train.updates_per_step} makes them so; set train.updates_per_step = 1"
+        )
+    if a.ratio in ("sequence", "token-geometric") and a.bounds in ("adaptive", "total-variation"):
+        yield (
+            f"algo.bounds = {a.bounds!r} is a function of a token's probability, and algo.ratio = {a.ratio!r} bounds "
+            f'a sequence; use algo.ratio = "token", or algo.bounds = "fixed" or "log"'
+        )
+    if a.ratio == "token-geometric" and a.outside != "min":
+        yield f'algo.ratio = "token-geometric" clips pessimistically; set algo.outside = "min", not {a.outside!r}'
+    if 0 < a.dual_clip <= 1:
+        yield f"algo.dual_clip = {a.dual_clip} must be above 1, or 0 for none; the reproduction's script has 10"
+    if a.dual_clip and (a.outside != "min" or a.ratio == "token-geometric"):
+        yield (
+            f'algo.dual_clip = {a.dual_clip} belongs to the clipped minimum; remove it, or use algo.outside = "min" '
+            f'with algo.ratio = "token" or "sequence"'
+        )
+
+
+def _term_contradictions(r: Recipe) -> Iterator[str]:
+    a = r.algo
+    if a.kl_coef == 0 and a.kl_in == "reward":
+        yield 'algo.kl_in = "reward" has no effect with algo.kl_coef = 0; set algo.kl_coef, or remove algo.kl_in'
+    if a.correction in ("truncate-token", "mask-token") and a.ratio in ("sequence", "token-geometric"):
+        yield (
+            f"algo.correction = {a.correction!r} weighs tokens, and algo.ratio = {a.ratio!r} makes all tokens of a "
+            f'response one; use algo.correction = "truncate-sequence"'
+        )
+    if a.correction == "off" and (a.rho_low or a.rho_high):
+        yield (
+            'algo.rho_low / algo.rho_high are set but algo.correction = "off" does not use them; remove them or set '
+            'algo.correction = "truncate-token"'
+        )
+    if a.correction != "mask-token" and a.rho_low:
+        yield f'algo.rho_low = {a.rho_low} is used by algo.correction = "mask-token" only; remove it'
+
+
+def _filter_contradictions(r: Recipe) -> Iterator[str]:
+    a = r.algo
+    if a.filter != "none" and a.advantage == "smooth" and not a.allow_smooth_filter:
+        yield (
+            f'algo.filter = {a.filter!r} throws away the groups from which algo.advantage = "smooth" still learns (all '
+            f'answers alike, but unlike earlier visits); set algo.filter = "none", or confirm with '
+            f"algo.allow_smooth_filter = true"
+        )
+    if a.allow_smooth_filter and (a.filter == "none" or a.advantage != "smooth"):
+        yield 'algo.allow_smooth_filter confirms algo.advantage = "smooth" with a filter, and there is no such pair'
+    if a.filter == "drop" and a.aggregation == "token-mean-legacy":
+        yield (
+            'algo.filter = "drop" keeps dropped groups in the denominators, and algo.aggregation = "token-mean-legacy" '
+            'divides by micro-batches, in which they are not; use algo.filter = "drop-rescale"'
+        )
+    if a.filter == "drop" and a.kl_in == "reward":
+        yield (
+            'algo.filter = "drop" leaves out groups whose gradient is 0, and with algo.kl_in = "reward" theirs is not; use '
+            'algo.filter = "none" or "drop-rescale"'
+        )
+    if r.rollout.surplus == "carry" and a.filter != "resample":
+        yield (
+            f'rollout.surplus = "carry" needs informative groups beyond the batch, and algo.filter = {a.filter!r} '
+            f'generates none; use rollout.surplus = "requeue"'
+        )
 
 
 def leaves(section: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
@@ -274,7 +421,11 @@ def build_recipe(raw: Mapping[str, Any], overrides: Mapping[str, Any] | None = N
         if "base" not in algo:
             raise ConfigError(f"algo.base is missing; set it to one of {sorted(PRESETS)}")
         preset = PRESETS.get(str(algo["base"]), PRESETS["dapo"])  # so that the only complaint is about a wrong base
-        tables["algo"] = {**preset, **algo}
+        for key, value in preset.items():
+            section, _, name = key.partition(".")
+            table = tables.setdefault(section, {})
+            if isinstance(table, dict):
+                table.setdefault(name, value)
     try:
         return Recipe.model_validate(tables)
     except ValidationError as error:

@@ -65,7 +65,10 @@ class Completion:
 
 @dataclass(frozen=True)
 class Score:
-    """A verifier's verdict. `value` is set by user rewards that are not simply right or wrong; else None."""
+    """A verifier's verdict. `value` is set by user rewards that are not simply right or wrong; else None.
+
+    `extracted` None with "incorrect": no answer was found, which reward.no_answer may reward otherwise than a wrong one.
+    """
 
     outcome: Outcome
     extracted: str | None = None
@@ -119,13 +122,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Sequence:
-    """One prompt and response as the trainer sees it, with the response's advantage."""
+    """One prompt and response as the trainer sees it. `trained` False: it is in the denominators only (filter "drop")."""
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    advantage: float
+    logp_gen: tuple[float, ...]
     group: int
-    truncated: bool = False
+    truncated: bool
+    trained: bool
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,11 @@ def sequence_sum(length_B: Tensor) -> Tensor:
     return torch.ones_like(length_B) / max(1, length_B.numel())
 
 
+def only_token_mean(length_B: Tensor) -> Tensor:
+    """DCPO (OTM): the token mean inside each response, and the sum over responses."""
+    return _inverse(length_B)
+
+
 def constant(length_B: Tensor, horizon: int) -> Tensor:
     """Dr.GRPO: the token sum over a constant length, then the mean over responses. `horizon` never follows the padding."""
     return sequence_sum(length_B) / horizon

@@ -11,7 +11,8 @@ from dapo.record.events import read_events
 from dapo.record.rollouts import read_rollouts
 
 COLUMNS = (
-    "position", "outcome", "reward", "punishment", "advantage", "length", "finish", "fate", "version",
+    "position", "problem_id", "outcome", "extracted", "reward", "punishment", "kl_penalty", "advantage", "length", "finish",
+    "fate", "version",
 )  # fmt: skip
 Json = dict[str, Any]
 
@@ -26,6 +27,11 @@ class GroupRows:
     @property
     def graded(self) -> list[Json]:
         return [r for r in self.rows if r["outcome"] != "ungraded"]
+
+    @property
+    def in_loss(self) -> list[Json]:
+        """The responses that were given an advantage and trained."""
+        return [r for r in self.rows if r["advantage"] is not None]
 
     @property
     def n_correct(self) -> int:
@@ -49,6 +55,8 @@ class Evidence:
         self.path = path
         self.recipe: Recipe = load_recipe(path / "recipe.toml")
         self.events = read_events(path / "events.jsonl")
+        if any("cut_high" not in u for e in self.steps for u in e["updates"]):
+            raise ValueError(f"{path} was recorded by an earlier dapo, which did not observe all that is judged now")
 
     @cached_property
     def steps(self) -> list[Json]:
@@ -62,6 +70,10 @@ class Evidence:
     def total(self, name: str) -> float:
         """A sum over all updates."""
         return float(sum(u[name] for u in self.updates))
+
+    def lengths(self, step: int) -> list[int]:
+        """Lengths of the responses in the loss of a recorded step."""
+        return [r["length"] for g in self.trained if g.step == step for r in g.in_loss]
 
     @cached_property
     def groups(self) -> list[GroupRows]:

@@ -41,7 +41,14 @@ def judge(evidence: Evidence, algorithm: str) -> Judgement:
     if not evidence.steps:
         raise ValueError(f"{evidence.path} has no complete step yet: there is nothing to judge")
     findings = tuple(Finding(clause, *clause.judge(evidence)) for clause in SPECS[algorithm])
-    return Judgement(algorithm, findings, *_conclude(algorithm.upper(), findings, evidence.recipe.algo.base.upper()))
+    base = evidence.recipe.known_as or evidence.recipe.algo.base.upper()
+    return Judgement(algorithm, findings, *_conclude(algorithm.upper(), findings, base))
+
+
+def judge_all(evidence: Evidence, claim: str | None = None) -> tuple[Judgement, tuple[Judgement, ...]]:
+    """(the judgement on `claim`, or on the base of the recipe; those on the other algorithms)."""
+    first = judge(evidence, claim or evidence.recipe.algo.base)
+    return first, tuple(judge(evidence, name) for name in SPECS if name != first.algorithm)
 
 
 def _parts(findings: list[Finding]) -> str:

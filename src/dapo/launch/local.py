@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from dapo.algo.objective import Objective
 from dapo.config import Recipe
 from dapo.data.prompts import Prompter, fit
 from dapo.data.sources import Fields, Loaded, load_problems
@@ -28,6 +27,8 @@ from dapo.rewards.verifier import Verifier, identity, make_verifier
 from dapo.rollout.collect import Collected, Collector, Progress, Settings, TooManyUngraded
 from dapo.rollout.torch.engine import TorchEngine
 from dapo.train import checkpoint, loop
+from dapo.train.assemble import make_objective
+from dapo.train.estimator import AdvantageEstimator
 from dapo.train.optim import MasterAdamW
 from dapo.train.policy import LocalPolicy
 from dapo.train.recorder import record_abandoned, record_step
@@ -192,18 +193,18 @@ class LocalRun:
             recipe.train.weight_decay,
             recipe.train.grad_clip,
         )
-        objective = Objective(recipe.algo.eps_low, recipe.algo.eps_high, recipe.algo.dual_clip, recipe.algo.kl_coef)
         soft = recipe.algo.length == "soft-punishment"
         settings = Settings(
             prompts_per_step=recipe.rollout.prompts_per_step,
             group_size=recipe.rollout.group_size,
             max_prompts_per_step=recipe.max_prompts_per_step,
             surplus=recipe.rollout.surplus,
-            resample=recipe.algo.filter == "resample",
+            filter=recipe.algo.filter,
             sampling=sampling,
             seed=recipe.train.seed,
             reward_correct=recipe.reward.correct,
             reward_incorrect=recipe.reward.incorrect,
+            reward_no_answer=recipe.reward.no_answer,
             max_ungraded=recipe.reward.max_ungraded,
             overlong=(recipe.L_max, recipe.L_cache) if soft else None,
         )
@@ -211,10 +212,17 @@ class LocalRun:
         self.state = loop.LoopState(
             recipe=recipe,
             engine=self._engine,
-            policy=LocalPolicy(self._model, optimizer, objective, recipe.sampling.temperature),
+            policy=LocalPolicy(
+                self._model,
+                optimizer,
+                make_objective(recipe.algo),
+                recipe.sampling.temperature,
+                reference=recipe.algo.kl_coef > 0,
+            ),
             collector=Collector(
                 self._engine, self._verifier, prepared.prompts, stream, prepared.tokens.decode, settings
             ),
+            advantages=AdvantageEstimator(recipe.algo.advantage),
             device=prepared.device,
         )
         self.evaluated: dict[int, list[dict[str, Any]]] = {}
@@ -227,6 +235,7 @@ class LocalRun:
             saved = found.state
             self.state.policy.load_state(found.weights, found.moments)
             self.state.collector.load_state_dict(saved["collector"])
+            self.state.advantages.load_state_dict(saved["advantages"])
             self.state.collector.carried = [_group_from_json(g) for g in saved["carried"]]
             self.state.step, self.state.bad_updates = saved["step"], saved["bad_updates"]
         step = self.state.step
@@ -311,6 +320,7 @@ class LocalRun:
             "step": step,
             "bad_updates": state.bad_updates,
             "collector": state.collector.state_dict(),
+            "advantages": state.advantages.state_dict(),
             "carried": carried,
         }
         newest = checkpoint.listing(self.run.checkpoints)[-1:]

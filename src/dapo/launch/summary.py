@@ -6,22 +6,10 @@ from pathlib import Path
 from rich.console import Console
 
 from dapo.conformance.evidence import Evidence
-from dapo.conformance.judge import Judgement, judge
+from dapo.conformance.judge import judge_all
+from dapo.conformance.show import print_judgement
 from dapo.launch.console import evaluation_table, ledger_table
-from dapo.record.events import read_events
-from dapo.train.recorder import token_fates
-
-MARK = {"pass": "[green]pass[/green]", "fail": "[red]FAIL[/red]", "not shown": "[yellow]not shown[/yellow]"}
-
-
-def print_judgement(console: Console, judgement: Judgement) -> None:
-    """The clauses with their evidence, then the verdict."""
-    for f in judgement.findings:
-        mark = MARK[f.verdict]
-        console.print(f"  {f.clause.number:>4} {mark} [bold]{f.clause.part}[/bold]: ", end="", highlight=False)
-        console.print(f.evidence, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"verdict: {judgement.sentence}", style="bold", markup=False, highlight=False, soft_wrap=True)
-
+from dapo.record.events import read_events, token_fates
 
 def _replies(run: Path, step: int) -> dict[tuple[str, str], dict[str, str]]:
     path = run / "eval" / f"step-{step:06d}.jsonl"
@@ -54,15 +42,11 @@ def print_summary(console: Console, run: Path) -> None:
         console.print("replies to held-out problems:", style="italic")
         print_samples(console, run, max(evaluations))
     if steps:
-        evidence = Evidence(run)
         console.print("\nwhat this run was (dapo check):", style="italic")
-        judgement = judge(evidence, evidence.recipe.algo.base)
-        print_judgement(console, judgement)
-        if evidence.recipe.algo.base != "dapo":
-            console.print(f"and against DAPO: {judge(evidence, 'dapo').sentence}", highlight=False, soft_wrap=True)
+        print_judgement(console, *judge_all(Evidence(run)))
     console.print(f"run directory: {run}", highlight=False, soft_wrap=True)
     console.print(
-        f"next: dapo check {run} --json; dapo eval {run} --k 16; python -m json.tool {run}/manifest.json",
+        f"next: dapo check {run} --card; dapo eval {run} --k 16",
         markup=False,
         soft_wrap=True,
     )

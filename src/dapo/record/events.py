@@ -8,7 +8,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +62,15 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             events = [e for e in events if e.get("step", 0) <= event["step"]]
         events.append(event)
     return events
+
+
+def token_fates(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The whole run's ledger: {fate: {groups, responses, tokens, seconds}}, over its steps and abandoned attempts."""
+    total: dict[str, dict[str, float]] = {}
+    for event in events:
+        if event["kind"] in ("step", "abandoned"):
+            for fate, part in event["ledger"].items():
+                mine = total.setdefault(fate, dict.fromkeys(part, 0.0))
+                for unit, value in part.items():
+                    mine[unit] += value
+    return total

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dapo
-from dapo.config import Recipe
+from dapo.config import TOKEN_LEVEL, Recipe
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pyarrow", "pydantic")
 
@@ -64,23 +64,42 @@ def _processor() -> str:
     return platform.processor()
 
 
+def _algorithm(recipe: Recipe) -> dict[str, Any]:
+    a = recipe.algo
+    return {
+        "base": a.base,
+        "known_as": recipe.known_as,
+        "deviations": recipe.deviations,
+        "clip": {"rule": a.bounds, "eps_low": a.eps_low, "eps_high": a.eps_high, "dual_clip": a.dual_clip},
+        "ratio": a.ratio,
+        "outside": a.outside,
+        "group_size": recipe.rollout.group_size,
+        "prompts_per_step": recipe.rollout.prompts_per_step,
+        "updates_per_step": recipe.train.updates_per_step,
+        "loss_aggregation": a.aggregation,
+        "token_level_reading": a.aggregation if a.aggregation in TOKEN_LEVEL else None,
+        "advantage": a.advantage,
+        "filter": a.filter,
+        "length": {"rule": a.length, "L_max": recipe.L_max, "L_cache": recipe.L_cache},
+        "kl": {"coef": a.kl_coef, "in": a.kl_in, "estimator": a.kl_estimator},
+        "correction": a.correction,
+    }
+
+
 def make_manifest(
     recipe: Recipe, data: dict[str, Any], verifier: dict[str, str], model_path: str, device: str, dtype: str
 ) -> dict[str, Any]:
     """The manifest of a run that is about to begin. `data`: fingerprints and counts; `device`: its name."""
     return {
         "code": _code(),
-        "algorithm": {
-            "base": recipe.algo.base,
-            "deviations": recipe.deviations,
-            "clip": {"low": 1 - recipe.algo.eps_low, "high": 1 + recipe.algo.eps_high},
-            "group_size": recipe.rollout.group_size,
-            "loss_aggregation": recipe.algo.aggregation,
-            "filter": recipe.algo.filter,
-            "length": {"rule": recipe.algo.length, "L_max": recipe.L_max, "L_cache": recipe.L_cache},
-            "kl_coef": recipe.algo.kl_coef,
+        "algorithm": _algorithm(recipe),
+        "training": recipe.train.model_dump(),
+        "reward": {
+            "verifier": verifier,
+            "correct": recipe.reward.correct,
+            "incorrect": recipe.reward.incorrect,
+            "no_answer": recipe.reward.no_answer,
         },
-        "reward": {"verifier": verifier, "correct": recipe.reward.correct, "incorrect": recipe.reward.incorrect},
         "data": data,
         "model": {
             "path": model_path,

@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
         ("why", pa.string()),
         ("reward", pa.float64()),
         ("punishment", pa.float64()),
+        ("kl_penalty", pa.float64()),  # what the KL divergence took from the reward; null if it is not in the reward
         ("advantage", pa.float64()),
         ("length", pa.int32()),
         ("finish", pa.string()),
@@ -37,14 +38,14 @@ SCHEMA = pa.schema(
         ("logp_old", pa.list_(pa.float32())),
     ]
 )
-Trained = Mapping[tuple[int, int], tuple[float, Sequence[float]]]
+Trained = Mapping[tuple[int, int], tuple[float, float | None, Sequence[float]]]
 
 
 def _rows(step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: Trained) -> list[dict[str, Any]]:
     rows = []
     for position, (group, fate, why, carried) in enumerate(groups):
         for r in group.rollouts:
-            advantage, logp_old = trained.get((position, r.completion.sample), (None, None))
+            advantage, penalty, logp_old = trained.get((position, r.completion.sample), (None, None, None))
             mine: Fate = "failed" if fate in ("trained", "filtered", "surplus") and not r.graded else fate
             rows.append(
                 {
@@ -63,6 +64,7 @@ def _rows(step: int, groups: Sequence[tuple[Group, Fate, str, bool]], trained: T
                     "why": r.score.why,
                     "reward": r.reward if r.graded else None,
                     "punishment": r.punishment,
+                    "kl_penalty": penalty,
                     "advantage": advantage,
                     "length": r.length,
                     "finish": r.completion.finish,
@@ -88,7 +90,7 @@ def write_rollouts(
     """Write a step's file, whole or not at all.
 
     groups: (group, fate, reason, carried in from an earlier step). trained: (position in `groups`, sample) ->
-    (advantage, old log-probabilities) of the responses that entered the loss.
+    (advantage, KL penalty, old log-probabilities) of the responses that entered the loss.
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"{name}.parquet"

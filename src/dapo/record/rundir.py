@@ -87,22 +87,23 @@ def compare_manifests(was: dict[str, Any], now: dict[str, Any]) -> None:
 
     Errors: ValueError naming what has changed, with both hashes.
     """
-    parts = {
-        "data.source": ("data", "fingerprint"),
-        "model.path": ("model", "weights_sha256"),
-        "model.dtype": ("model", "dtype"),
-        "reward.verifier": ("reward", "verifier"),
-    }
-    for key, (section, name) in parts.items():
-        if was[section][name] != now[section][name]:
+
+
+    def parts(manifest: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "data.source": manifest["data"]["fingerprint"],
+            "model.path": manifest["model"]["weights_sha256"],
+            "model.dtype": manifest["model"]["dtype"],
+            "reward.verifier": manifest["reward"]["verifier"]["source_sha256"],
+        }
+
+    before, here = parts(was), parts(now)
+    for key, value in here.items():
+        if before[key] != value:
             raise ValueError(
-                f"{key}: what it stands for has changed since the run began: was {was[section][name]}, is "
-                f"{now[section][name]}; put it back or use a new --out"
+                f"{key}: what it stands for has changed since the run began: was {before[key]}, is {value}; "
+                f"put it back or use a new --out"
             )
-
-
-def _flat(recipe: Recipe) -> dict[str, Any]:
-    return {f"{s}.{k}": v for s, table in recipe.model_dump().items() for k, v in table.items()}
 
 
 def compare_for_resume(path: Path, now: Recipe) -> dict[str, tuple[Any, Any]]:
@@ -110,7 +111,7 @@ def compare_for_resume(path: Path, now: Recipe) -> dict[str, tuple[Any, Any]]:
 
     Errors: ValueError naming every unsafe key with both values.
     """
-    was, here = _flat(load_recipe(path / "recipe.toml")), _flat(now)
+    was, here = load_recipe(path / "recipe.toml").flat(), now.flat()
     changed = {k: (was.get(k), v) for k, v in here.items() if was.get(k) != v}
     conditional = {
         "train.steps": now.train.schedule == "constant",  # otherwise the learning rates change

@@ -28,7 +28,7 @@ def to_score(value: Any) -> Score:
             return Score("ungraded", why=f"the reward function returned a Score with value {value['value']}")
         return Score(value["outcome"], value["extracted"], value["why"], value["value"])
     if isinstance(value, bool):
-        return Score("correct" if value else "incorrect", why="reward function")
+        return Score("correct" if value else "incorrect", extracted="", why="reward function")  # not: no answer
     if isinstance(value, (int, float)) and math.isfinite(value):
         return Score("correct" if value > 0 else "incorrect", why="reward function", value=float(value))
     return Score(

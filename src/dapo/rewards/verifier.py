@@ -83,6 +83,7 @@ def _source_of(module: str, name: str) -> Path:
 
 
 def identity(name: str) -> dict[str, str]:
-    """Name and SHA-256 of the verifier's source, for the manifest."""
+    """Name, version and SHA-256 of the verifier's source, for the manifest; a user's function has no version of its own."""
     source = Path(RULES[name][1]) if name in RULES else _source_of(_python_parts(name)[0], name)
-    return {"name": name, "source_sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
+    version = f"dapo {dapo.__version__}" if name in RULES else "none"
+    return {"name": name, "version": version, "source_sha256": hashlib.sha256(source.read_bytes()).hexdigest()}

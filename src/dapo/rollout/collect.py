@@ -49,11 +49,12 @@ class Settings:
     group_size: int
     max_prompts_per_step: int
     surplus: Literal["requeue", "drop", "carry"]
-    resample: bool  # dynamic sampling on; False admits every group that could be graded
+    filter: Literal["none", "drop", "drop-rescale", "resample"]  # of groups with all answers alike
     sampling: Sampling
     seed: int
     reward_correct: float
     reward_incorrect: float
+    reward_no_answer: float
     max_ungraded: float
     overlong: tuple[int, int] | None  # (L_max, L_cache) of the soft punishment; None: off
 
@@ -73,13 +74,16 @@ class Progress:
 class Collected:
     """A step's batch and the fate of everything that was generated for it.
 
-    `groups`: the admitted groups, in order of submission (`carried` of them from an earlier step). `fates`: every
-    group of this step with its fate and the reason. `surplus`: complete informative groups beyond the batch; `to_carry`:
+    `groups`: the groups to train on, in order of submission (`carried` of them from an earlier step). `counted`: those
+    that denominators and batch statistics count, which are the same but for filter "drop", where all admitted groups
+    count. `fates`: every group of this step with its fate and the reason. `surplus`: complete informative groups beyond
+    the batch; `to_carry`:
     those of them that the next step shall train on, no more than a batch.
     `correct_counts`: how many finished groups had 0, 1, .. G correct responses, before filtering.
     """
 
     groups: tuple[Group, ...]
+    counted: tuple[Group, ...]
     fates: tuple[tuple[Group, Fate, str], ...]
     surplus: tuple[Group, ...]
     to_carry: tuple[Group, ...]
@@ -123,7 +127,7 @@ class Collector:
     @property
     def keep_rate(self) -> float:
         """The running estimate of the share of groups that are admitted."""
-        return max(KEEP_FLOOR, self._kept / self._seen) if self._settings.resample else 1.0
+        return max(KEEP_FLOOR, self._kept / self._seen) if self._settings.filter == "resample" else 1.0
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -174,9 +178,8 @@ class Collector:
         return collected
 
     def _admits(self, group: Group) -> bool:
-        if self._settings.resample:
-            return is_informative(group.n_correct, len(group.graded))
-        return len(group.graded) > 1
+        """Does the group take a place in the batch? With dynamic sampling an uninformative one does not."""
+        return len(group.graded) > 1 and (self._settings.filter != "resample" or _is_informative(group))
 
     def _top_up(self, flight: "_Flight", wanted: int, step: int) -> None:
         """Submit as many groups as, at the estimated keep rate, will fill what is still missing."""
@@ -228,7 +231,9 @@ class Collector:
             return math.nan  # so that it can never enter a mean unseen
         if score.value is not None:
             return score.value
-        return self._settings.reward_correct if score.outcome == "correct" else self._settings.reward_incorrect
+        if score.outcome == "correct":
+            return self._settings.reward_correct
+        return self._settings.reward_no_answer if score.extracted is None else self._settings.reward_incorrect
 
     def _punishment(self, completion: Completion) -> float:
         if self._settings.overlong is None:
@@ -254,19 +259,21 @@ class Collector:
                 back.append(slot.index)
         self._stream.requeue(back)
         groups = [*flight.carried, *(g for g, fate, _ in fates if fate == "trained")]
+        admitted = [*flight.carried, *(s.group for s in flight.slots[:cut] if s.group and self._admits(s.group))]
         finished = [slot.group for slot in flight.slots if slot.group is not None]
         generated = Tally(len(flight.slots), flight.responses, flight.tokens, seconds)
         ledger = make_ledger(generated, fates, flight.carried)
         assert ledger.balanced(), f"the engine lost or repeated responses: {ledger}"
         return Collected(
             groups=tuple(groups),
+            counted=tuple(admitted if self._settings.filter == "drop" else groups),
             fates=tuple(fates),
             surplus=tuple(g for g, fate, _ in fates if fate == "surplus"),
             to_carry=tuple(g for g, fate, why in fates if (fate, why) == ("surplus", "carry")),
             ledger=ledger,
             correct_counts=dict(sorted(Counter(g.n_correct for g in finished).items())),
             carried=len(flight.carried),
-            full=len(groups) == wanted + len(flight.carried),
+            full=len(admitted) == wanted + len(flight.carried),
             keep_rate=self.keep_rate,
             seconds=seconds,
         )
@@ -274,7 +281,7 @@ class Collector:
     def _fate(self, group: Group, within: bool, room: int) -> tuple[Fate, str]:
         if len(group.graded) < 2:
             return "failed", "fewer than two responses could be graded"
-        if not self._admits(group):
+        if self._settings.filter != "none" and not _is_informative(group):
             return "filtered", "all correct" if group.n_correct else "all wrong"
         if within:
             return "trained", ""
@@ -299,6 +306,10 @@ class Collector:
                 f"could not be graded; the first: {failed[0].score.why}",
                 collected,
             )
+
+
+def _is_informative(group: Group) -> bool:
+    return is_informative(group.n_correct, len(group.graded))
 
 
 class _Flight:

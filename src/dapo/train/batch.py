@@ -1,19 +1,19 @@
-"""From admitted groups to micro-batches: advantages, loss weights, prefix-tree rows.
+"""From admitted groups to micro-batches: loss weights and prefix-tree rows.
 
 Everything that must not depend on the cut is decided here, before any forward pass, from the whole mini-batch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dapo.algo import reduce
-from dapo.algo.advantages import group_mean_advantages, group_std_advantages
+from dapo.algo.filters import is_informative
 from dapo.config import Recipe
 from dapo.models.packing import Packed, Row, build_rows, stack
+from dapo.train.assemble import loss_weights
 from dapo.types import Group
 from dapo.types import Sequence as Seq
 
@@ -26,7 +26,7 @@ class MicroBatch:
 
     node_U: the node whose final state predicts the token; target_U: the token. place_BT: which of the U tokens stands
     there (0 in the padding). mask_BT: True on tokens that enter the loss. length_B: response tokens, masked or not.
-    number_B: the sequence's number in the step.
+    number_B: the sequence's number in the step. logp_gen_BT: the engine's log-probabilities (0 in the padding).
     """
 
     packed: Packed
@@ -38,11 +38,15 @@ class MicroBatch:
     weight_B: Tensor
     number_B: Tensor
     length_B: Tensor
+    logp_gen_BT: Tensor
 
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """What one gradient update sees: micro-batches, and the numbers that its loss is divided by."""
+    """What one gradient update sees: micro-batches, and the numbers that its loss is divided by.
+
+    groups, responses: those trained. tokens: in the denominators, with filter "drop" those of dropped groups too.
+    """
 
     micro: tuple[MicroBatch, ...]
     aggregation: str
@@ -53,67 +57,74 @@ class MiniBatch:
     weight_max: float
 
 
-def advantages(group: Group, kind: str) -> list[float]:
-    """Advantages of the graded rollouts of a group from their shaped rewards, in order."""
-    reward_G = torch.tensor([r.reward + r.punishment for r in group.graded], dtype=torch.float64)
-    function = {"group-std": group_std_advantages, "group-mean": group_mean_advantages}[kind]
-    return [float(a) for a in function(reward_G)]
+def in_loss(group: Group, recipe: Recipe) -> bool:
+    """False for groups that filter "drop" keeps in the denominators but not in the loss."""
+    return recipe.algo.filter != "drop" or is_informative(group.n_correct, len(group.graded))
 
 
-def sequences_of(groups: Sequence[Group], kind: str) -> list[Seq]:
-    """The graded responses of all groups, with their advantages; `group` is the position of the group."""
+def sequences_of(groups: Sequence[Group], recipe: Recipe) -> list[Seq]:
+    """The graded responses of all groups, in order; `group` is the position of the group."""
     return [
-        Seq(group.prompt_ids, r.completion.token_ids, a, i, r.completion.finish == "length")
+        Seq(
+            group.prompt_ids,
+            r.completion.token_ids,
+            r.completion.logp_gen,
+            i,
+            r.completion.finish == "length",
+            in_loss(group, recipe),
+        )
         for i, group in enumerate(groups)
-        for r, a in zip(group.graded, advantages(group, kind), strict=True)
+        for r in group.graded
     ]
 
 
-def loss_weights(sequences: Sequence[Seq], recipe: Recipe, micro_batch_B: Tensor) -> tuple[Tensor, Tensor]:
-    """(weight_B, loss_length_B) of a whole mini-batch, by algo.aggregation; masked responses have loss length 0."""
-    masked = recipe.algo.length == "mask-truncated"
-    length_B = torch.tensor([0.0 if masked and s.truncated else float(len(s.response_ids)) for s in sequences])
-    group_B = torch.tensor([s.group for s in sequences])
-    weight_B = {
-        "token-mean": lambda: reduce.token_mean(length_B),
-        "prompt-mean": lambda: reduce.prompt_mean(length_B, group_B),
-        "token-mean-legacy": lambda: reduce.token_mean_legacy(length_B, micro_batch_B),
-        "sequence-mean": lambda: reduce.sequence_mean(length_B),
-        "sequence-sum": lambda: reduce.sequence_sum(length_B),
-        "constant": lambda: reduce.constant(length_B, recipe.sampling.max_new_tokens),
-    }[recipe.algo.aggregation]()
-    return weight_B, length_B
+def with_advantages(batches: Sequence[MiniBatch], advantage_N: Sequence[float]) -> list[MiniBatch]:
+    """The batches with the advantages of the step's sequences, by number."""
+    every_N = torch.tensor(advantage_N, dtype=torch.float32)
+    return [
+        replace(
+            batch,
+            micro=tuple(
+                replace(micro, advantage_B=every_N.to(micro.number_B.device)[micro.number_B]) for micro in batch.micro
+            ),
+        )
+        for batch in batches
+    ]
 
 
 def plan(groups: Sequence[Group], recipe: Recipe, device: torch.device) -> list[MiniBatch]:
     """The mini-batches of a step: whole groups, in order, divided as evenly as they go into train.updates_per_step.
 
-    A partial batch gives fewer or smaller mini-batches, each with its own, right denominators.
+    A partial batch gives fewer or smaller mini-batches, each with its own, right denominators. Advantages are 0 until
+    `with_advantages` sets them.
     """
-    sequences = sequences_of(groups, recipe.algo.advantage)
+    sequences = sequences_of(groups, recipe)
+    numbers = np.cumsum([s.trained for s in sequences]) - 1
     minibatches = []
     for part in np.array_split(np.arange(len(groups)), recipe.train.updates_per_step):
-        numbers = [i for i, s in enumerate(sequences) if part.size and part[0] <= s.group <= part[-1]]
-        if numbers:
-            minibatches.append(_minibatch(sequences, numbers, recipe, device))
+        mine = [i for i, s in enumerate(sequences) if part.size and part[0] <= s.group <= part[-1]]
+        if any(sequences[i].trained for i in mine):
+            minibatches.append(_minibatch([sequences[i] for i in mine], numbers[mine].tolist(), recipe, device))
     return minibatches
 
 
-def _minibatch(every: Sequence[Seq], numbers: list[int], recipe: Recipe, device: torch.device) -> MiniBatch:
-    chosen = [every[n] for n in numbers]
-    rows = build_rows([s.prompt_ids + s.response_ids for s in chosen], ROW_TOKENS)
-    cuts = _cut(rows, recipe.train.micro_batch_tokens)
+def _minibatch(chosen: Sequence[Seq], numbers: list[int], recipe: Recipe, device: torch.device) -> MiniBatch:
+    trained = [i for i, s in enumerate(chosen) if s.trained]
+    rows = build_rows([chosen[i].prompt_ids + chosen[i].response_ids for i in trained], ROW_TOKENS)
+    cuts = [
+        [(row, [trained[m] for m in row.members]) for row in cut] for cut in _cut(rows, recipe.train.micro_batch_tokens)
+    ]
     micro_batch_B = torch.zeros(len(chosen), dtype=torch.long)
     for k, cut in enumerate(cuts):
-        micro_batch_B[[m for row in cut for m in row.members]] = k
+        micro_batch_B[[m for _, members in cut for m in members]] = k
     weight_B, loss_length_B = loss_weights(chosen, recipe, micro_batch_B)
     micro = tuple(_micro_batch(cut, chosen, numbers, weight_B, loss_length_B, device) for cut in cuts)
     used_B = weight_B[loss_length_B > 0]
     return MiniBatch(
         micro,
         aggregation=recipe.algo.aggregation,
-        groups=len({s.group for s in chosen}),
-        responses=len(chosen),
+        groups=len({chosen[i].group for i in trained}),
+        responses=len(trained),
         tokens=int(loss_length_B.sum()),
         weight_min=float(used_B.min()) if len(used_B) else 0.0,
         weight_max=float(used_B.max()) if len(used_B) else 0.0,
@@ -132,23 +143,25 @@ def _cut(rows: list[Row], budget: int) -> list[list[Row]]:
 
 
 def _micro_batch(
-    rows: list[Row],
+    cut: list[tuple[Row, list[int]]],
     chosen: Sequence[Seq],
     numbers: list[int],
     weight_B: Tensor,
     loss_length_B: Tensor,
     device: torch.device,
 ) -> MicroBatch:
-    packed = stack(rows, device)
-    members = [m for row in rows for m in row.members]
+    packed = stack([row for row, _ in cut], device)
+    members = [m for _, mine in cut for m in mine]
     lengths = [len(chosen[m].response_ids) for m in members]
     node_BT = np.zeros((len(members), max(1, *lengths)), dtype=np.int64)
     before_BT = np.zeros_like(node_BT)
+    logp_gen_BT = np.zeros(node_BT.shape, dtype=np.float32)
     real_BT = np.arange(node_BT.shape[1]) < np.array(lengths)[:, None]
     for b, (m, path) in enumerate(zip(members, packed.path, strict=True)):
         first = len(chosen[m].prompt_ids)
         node_BT[b, : lengths[b]] = path[first:]
         before_BT[b, : lengths[b]] = path[first - 1 : -1]
+        logp_gen_BT[b, : lengths[b]] = chosen[m].logp_gen
     node_U, first_U, inverse = np.unique(node_BT[real_BT], return_index=True, return_inverse=True)
     place_BT = np.zeros_like(node_BT)
     place_BT[real_BT] = inverse
@@ -159,8 +172,9 @@ def _micro_batch(
         target_U=packed.ids_Rn.flatten()[torch.from_numpy(node_U).to(device)],
         place_BT=torch.from_numpy(place_BT).to(device),
         mask_BT=torch.from_numpy(in_loss_BT).to(device),
-        advantage_B=torch.tensor([chosen[m].advantage for m in members], dtype=torch.float32, device=device),
+        advantage_B=torch.zeros(len(members), device=device),
         weight_B=weight_B[members].to(device),
         number_B=torch.tensor([numbers[m] for m in members], device=device),
         length_B=torch.tensor(lengths, device=device),
+        logp_gen_BT=torch.from_numpy(logp_gen_BT).to(device),
     )

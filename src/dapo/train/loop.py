@@ -2,8 +2,9 @@
 
     for each step:
         collect N informative groups            rollout/collect.py   dynamic sampling, soft overlong punishment
-        advantages and loss weights             train/batch.py       group-normalised; token-level denominators
+        loss weights                            train/batch.py       token-level denominators of whole mini-batches
         old log-probabilities                   train/policy.py      by the kernels of the update: first ratio is 1
+        advantages                              train/estimator.py   group-normalised
         U clipped gradient updates              algo/objective.py    Clip-Higher
         the engine takes the new weights        rollout/engine.py
         record, evaluate, checkpoint            record/, eval/
@@ -22,7 +23,9 @@ from torch import Tensor
 from dapo.config import Recipe
 from dapo.rollout.collect import Collected, Collector, Interrupted, Progress, TooManyUngraded
 from dapo.rollout.engine import Engine
-from dapo.train.batch import MiniBatch, plan
+from dapo.train.assemble import ESTIMATORS
+from dapo.train.batch import MiniBatch, in_loss, plan, with_advantages
+from dapo.train.estimator import AdvantageEstimator
 from dapo.train.optim import learning_rate
 from dapo.train.policy import Policy, Update
 from dapo.types import Group
@@ -42,11 +45,16 @@ class NotFinite(RuntimeError):
 
 @dataclass(frozen=True)
 class StepResult:
-    """All that a step did, for whoever records or shows it. `seconds`: wall time by phase."""
+    """All that a step did, for whoever records or shows it. `seconds`: wall time by phase.
+
+    advantages: of the trained sequences, by number. penalty: the KL divergence taken from their rewards; None if none is.
+    """
 
     step: int
     collected: Collected
     batches: tuple[MiniBatch, ...]
+    advantages: tuple[float, ...]
+    penalty: dict[int, float] | None
     logp_old: tuple[tuple[Tensor, ...], ...]
     updates: tuple[Update, ...]
     seconds: dict[str, float]
@@ -80,6 +88,7 @@ class LoopState:
     engine: Engine
     policy: Policy
     collector: Collector
+    advantages: AdvantageEstimator
     device: torch.device
     step: int = 0  # rollout steps completed
     bad_updates: int = 0  # non-finite updates in a row
@@ -100,9 +109,12 @@ def run(state: LoopState, observer: Observer) -> None:
         if not collected.full:
             _underfilled(state, collected, observer)
 
-        batches = plan(collected.groups, recipe, state.device)
+        batches = plan(collected.counted, recipe, state.device)
         logp_old = _with_carried(state.policy.logprobs(batches), batches, collected.groups)
         logp_ref = state.policy.logprobs(batches, reference=True) if recipe.algo.kl_coef else None
+        penalty = kl_penalty(recipe, batches, logp_old, logp_ref)
+        advantages = _advantages(state, collected, penalty)
+        batches = with_advantages(batches, advantages)
         carried = _carry(state, collected)
         clock.lap("logprobs")
 
@@ -121,7 +133,14 @@ def run(state: LoopState, observer: Observer) -> None:
 
         observer.on_step(
             StepResult(
-                state.step, collected, tuple(batches), tuple(map(tuple, logp_old)), tuple(updates), clock.seconds
+                state.step,
+                collected,
+                tuple(batches),
+                tuple(advantages),
+                penalty,
+                tuple(map(tuple, logp_old)),
+                tuple(updates),
+                clock.seconds,
             )
         )
         if state.bad_updates >= recipe.train.max_bad_updates:
@@ -133,6 +152,27 @@ def run(state: LoopState, observer: Observer) -> None:
         if state.step == recipe.train.steps or state.step % recipe.train.save_every == 0:
             observer.on_checkpoint(state.step, state)
         _evaluate(state, observer)
+
+
+def kl_penalty(
+    recipe: Recipe,
+    batches: Sequence[MiniBatch],
+    logp_old: Sequence[Sequence[Tensor]],
+    logp_ref: Sequence[Sequence[Tensor]] | None,
+) -> dict[int, float] | None:
+    """kl_coef times the divergence summed over each response, by its number; None unless it goes into the reward."""
+    if recipe.algo.kl_in != "reward" or logp_ref is None:
+        return None
+    estimate = ESTIMATORS[recipe.algo.kl_estimator]
+    kl = [[estimate(o, r) for o, r in zip(old, ref, strict=True)] for old, ref in zip(logp_old, logp_ref, strict=True)]
+    return {n: recipe.algo.kl_coef * sum(values) for n, values in per_sequence(batches, kl).items()}
+
+
+def _advantages(state: LoopState, collected: Collected, penalty: dict[int, float] | None) -> list[float]:
+    """The advantages of the step's trained sequences, by number; all that counts takes part in batch statistics."""
+    every = state.advantages(collected.counted, penalty)
+    pairs = zip(collected.counted, every, strict=True)
+    return [a for group, values in pairs if in_loss(group, state.recipe) for a in values]
 
 
 def _evaluate(state: LoopState, observer: Observer) -> None:

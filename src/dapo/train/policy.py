@@ -53,10 +53,13 @@ class Policy(Protocol):
 class LocalPolicy:
     """A Hugging Face model with float32 master weights; `temperature` is that of sampling."""
 
-    def __init__(self, model: Any, optimizer: MasterAdamW, objective: Objective, temperature: float) -> None:
+    def __init__(
+        self, model: Any, optimizer: MasterAdamW, objective: Objective, temperature: float, reference: bool = False
+    ) -> None:
+        """`reference`: keep a frozen copy of the model as it is now, for KL divergences."""
         self._model, self._optimizer = model, optimizer
         self._objective, self._temperature = objective, temperature
-        self._reference = copy.deepcopy(model).requires_grad_(False) if objective.kl_coef else None
+        self._reference = copy.deepcopy(model).requires_grad_(False) if reference else None
 
     @torch.no_grad()
     def logprobs(self, batches: Sequence[MiniBatch], reference: bool = False) -> list[list[Tensor]]:
@@ -77,6 +80,7 @@ class LocalPolicy:
                 micro.weight_B,
                 self._objective,
                 logp_ref[i] if logp_ref is not None else None,
+                micro.logp_gen_BT,
             )
             loss.backward()  # type: ignore[no-untyped-call]
             self._optimizer.accumulate()

@@ -1,16 +1,16 @@
 """From what a step did to its record: one event, one rollouts file. Numbers are sums or token-weighted means."""
 
 import resource
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from dapo.algo.diagnostics import Observed
+from dapo.algo.objective import Objective
 from dapo.config import Recipe
 from dapo.record.rollouts import rollouts_name, write_rollouts
 from dapo.record.rundir import RunDir
 from dapo.rollout.collect import Collected, make_ledger
-from dapo.train.batch import advantages
 from dapo.train.loop import StepResult, per_sequence
 from dapo.types import Fate, Group, Rollout
 
@@ -72,6 +72,12 @@ def sampling_event(collected: Collected, recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def describe(objective: Objective) -> dict[str, Any]:
+    """The numbers and the functions that an update used, by name."""
+    values = {f.name: getattr(objective, f.name) for f in fields(objective)}
+    return {name: value.__name__ if callable(value) else value for name, value in values.items()}
+
+
 def _updates(result: StepResult) -> list[dict[str, Any]]:
     out = []
     for batch, update in zip(result.batches, result.updates, strict=True):
@@ -82,8 +88,7 @@ def _updates(result: StepResult) -> list[dict[str, Any]]:
                 "applied": update.applied,
                 "lr": update.lr,
                 "entropy": _share(update.entropy, update.observed.tokens),
-                "bounds": [1 - update.objective.eps_low, 1 + update.objective.eps_high],
-                "dual_clip": update.objective.dual_clip,
+                "objective": describe(update.objective),
                 "kl_coef": update.objective.kl_coef,
                 "aggregation": batch.aggregation,
                 "groups": batch.groups,
@@ -99,11 +104,9 @@ def _updates(result: StepResult) -> list[dict[str, Any]]:
     return out
 
 
-def _gap(trained: Mapping[tuple[int, int], tuple[Rollout, float, tuple[float, ...]]]) -> dict[str, float | None]:
+def _gap(trained: Iterable[tuple[Rollout, tuple[float, ...]]]) -> dict[str, float | None]:
     """|logp_old (trainer) - logp_gen (engine)| over the trained tokens: mean and maximum, in nats."""
-    gaps = [
-        abs(old - gen) for r, _, logp in trained.values() for old, gen in zip(logp, r.completion.logp_gen, strict=True)
-    ]
+    gaps = [abs(old - gen) for r, logp in trained for old, gen in zip(logp, r.completion.logp_gen, strict=True)]
     return {"mean": _mean(gaps), "max": max(gaps, default=None)}
 
 
@@ -116,19 +119,21 @@ def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, An
     files += [(g, fate, why, False) for g, fate, why in collected.fates]
     where = [i for i, (_, fate, _, _) in enumerate(files) if fate == "trained"]
     rows = per_sequence(result.batches, result.logp_old)
-    trained: dict[tuple[int, int], tuple[Rollout, float, tuple[float, ...]]] = {}
-    number = 0
-    for position, group in zip(where, collected.groups, strict=True):
-        for r, advantage in zip(group.graded, advantages(group, recipe.algo.advantage), strict=True):
-            trained[position, r.completion.sample] = (r, advantage, rows[number])
-            number += 1
+    places = [
+        (position, r) for position, group in zip(where, collected.groups, strict=True) for r in group.graded
+    ]  # in the order of the sequences' numbers
+    penalty = result.penalty or {}
+    trained = {
+        (position, r.completion.sample): (result.advantages[n], penalty.get(n), rows[n])
+        for n, (position, r) in enumerate(places)
+    }
     if recipe.record.rollouts:
         write_rollouts(
             run.rollouts,
             rollouts_name(result.step),
             result.step,
             files,
-            {k: (a, logp) for k, (_, a, logp) in trained.items()},
+            trained,
         )
     observed = sum((u.observed for u in result.updates), Observed())
     first = result.updates[0].observed.deviation if result.updates else None
@@ -141,7 +146,7 @@ def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, An
         "prob_clip_high": _share(observed.prob_clip_high, observed.clip_high),
         "loss": _mean([u.loss for u in result.updates]),
         "first_ratio_deviation": first if not collected.carried else None,
-        "gap": _gap(trained),
+        "gap": _gap((r, rows[n]) for n, (_, r) in enumerate(places)),
         "updates": _updates(result),
         "seconds": result.seconds,
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -164,15 +169,3 @@ def record_abandoned(run: RunDir, recipe: Recipe, step: int, collected: Collecte
         attempt = len(list(run.rollouts.glob(f"abandoned-{step:06d}-*"))) + 1
         write_rollouts(run.rollouts, f"abandoned-{step:06d}-{attempt:02d}", step, [(*f, False) for f in fates], {})
     run.events.write("abandoned", step=step - 1, why=why, found=len(collected.groups), **event)
-
-
-def token_fates(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """The whole run's ledger: {fate: {groups, responses, tokens, seconds}}, over its steps and abandoned attempts."""
-    total: dict[str, dict[str, float]] = {}
-    for event in events:
-        if event["kind"] in ("step", "abandoned"):
-            for fate, part in event["ledger"].items():
-                mine = total.setdefault(fate, dict.fromkeys(part, 0.0))
-                for unit, value in part.items():
-                    mine[unit] += value
-    return total

@@ -11,10 +11,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from dapo.config import ConfigError, Recipe, leaves, load_recipe, parse_override
+from dapo.config import ConfigError, Recipe, is_recipe, leaves, load_recipe, parse_override
 
 app = typer.Typer(
-    help="Reinforcement learning with verifiable rewards: DAPO, with GRPO beside it.",
+    help="Reinforcement learning with verifiable rewards: DAPO, with GRPO and DCPO beside it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -119,32 +119,96 @@ def train(
 
 @app.command()
 def check(
-    target: Annotated[Path, typer.Argument(help="a run directory")],
-    claim: Annotated[str | None, typer.Option(help="dapo or grpo; default: what the recipe is based on")] = None,
+    target: Annotated[
+        str, typer.Argument(help="a run directory, a recipe, or another system's configuration or script")
+    ],
+    claim: Annotated[str | None, typer.Option(help="dapo, grpo or dcpo; default: what the recipe is based on")] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="print a run's Markdown card for a model card or a paper")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say whether a run was what it claims, clause by clause, from what was observed while it ran."""
+    """Say what a run was, clause by clause, from what was observed; or what a configuration may be called."""
+    if Path(target).is_dir():
+        conforms = _check_run(Path(target), claim, card, as_json)
+    elif card:
+        _fail(f"--card needs a run directory, and {target} is none", USAGE)
+    elif (recipe := _as_recipe(target)) is not None:
+        conforms = _check_recipe(recipe, claim, as_json)
+    else:
+        conforms = _check_foreign(Path(target), claim, as_json)
+    if not conforms:
+        raise typer.Exit(NOT_AS_CLAIMED)
+
+
+def _as_recipe(target: str) -> Recipe | None:
+    """A recipe of ours: a TOML file with [algo] base, or a packaged one; None for other files. Errors: exit 2."""
+    path = Path(target)
+    if path.is_file():
+        ours = path.suffix == ".toml" and is_recipe(path)
+        return _read(target, None)[1] if ours else None
+    return _read(target, None)[1]
+
+
+def _check_run(target: Path, claim: str | None, card: bool, as_json: bool) -> bool:
     from rich.console import Console
 
+    from dapo.conformance.card import card as make_card
     from dapo.conformance.evidence import Evidence
-    from dapo.conformance.judge import judge
-    from dapo.launch.summary import print_judgement
+    from dapo.conformance.judge import judge_all
+    from dapo.conformance.show import print_judgement
 
     try:
         evidence = Evidence(target)
-        judgement = judge(evidence, claim or evidence.recipe.algo.base)
-        against_dapo = judge(evidence, "dapo")
+        judgement, others = judge_all(evidence, claim)
+        text = make_card(evidence, judgement, others) if card else ""
+    except (ValueError, OSError) as error:
+        _fail(str(error), USAGE)
+    if card:
+        print(text)
+    elif as_json:
+        print(json.dumps({**judgement.as_json(), "others": {o.algorithm: o.sentence for o in others}}, indent=1))
+    else:
+        print_judgement(Console(), judgement, others)
+    return judgement.conforms
+
+
+def _check_recipe(recipe: Recipe, claim: str | None, as_json: bool) -> bool:
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from dapo.conformance.recipes import judge_recipe
+    from dapo.conformance.show import print_standing
+
+    try:
+        standing = judge_recipe(recipe, claim)
+    except ValueError as error:
+        _fail(str(error), USAGE)
+    if as_json:
+        print(json.dumps(asdict(standing), indent=1))
+    else:
+        print_standing(Console(), standing)
+    return standing.conforms
+
+
+def _check_foreign(target: Path, claim: str | None, as_json: bool) -> bool:
+    from rich.console import Console
+
+    from dapo.conformance.foreign.inspect import inspect_file
+    from dapo.conformance.show import print_inspection
+
+    if claim not in (None, "dapo"):
+        _fail(f"--claim {claim!r}: another system's configuration is compared with dapo only", USAGE)
+    try:
+        inspection = inspect_file(target)
     except (ValueError, OSError) as error:
         _fail(str(error), USAGE)
     if as_json:
-        print(json.dumps({**judgement.as_json(), "dapo": against_dapo.sentence}, indent=1))
+        print(json.dumps(inspection.as_json(), indent=1))
     else:
-        console = Console()
-        print_judgement(console, judgement)
-        if judgement.algorithm != "dapo":
-            console.print(f"and against DAPO: {against_dapo.sentence}", highlight=False, soft_wrap=True)
-    if not judgement.conforms:
-        raise typer.Exit(NOT_AS_CLAIMED)
+        print_inspection(Console(), inspection)
+    return inspection.conforms or claim is None
 
 
 @app.command(name="eval")

@@ -443,6 +443,15 @@ def load_recipe(path: Path, overrides: Mapping[str, Any] | None = None) -> Recip
     return build_recipe(raw, overrides)
 
 
+def is_recipe(path: Path) -> bool:
+    """True for a TOML file with [algo] base, whatever else is wrong with it."""
+    try:
+        algo = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("algo")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+    return isinstance(algo, dict) and "base" in algo
+
+
 def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()

@@ -48,19 +48,29 @@ def _settings(m: Json) -> Iterator[tuple[str, str]]:
     yield "KL", f"{kl['estimator']} in the {kl['in']}, coefficient {kl['coef']:g}" if kl["coef"] else "none"
     yield "sampler correction", a["correction"]
     verifier = ", ".join(f"{k} {_short(v) if 'sha' in k else v}" for k, v in reward["verifier"].items())
-    yield "reward", (
-        f"{reward['correct']:g} correct, {reward['incorrect']:g} wrong, {reward['no_answer']:g} no answer; verifier: {verifier}"
+    yield (
+        "reward",
+        (
+            f"{reward['correct']:g} correct, {reward['incorrect']:g} wrong, {reward['no_answer']:g} no answer; "
+            f"verifier: {verifier}"
+        ),
     )
     t = m["training"]
-    yield "optimiser", (
-        f"AdamW, lr {t['lr']:g}, {t['schedule']}, warm-up {t['warmup_steps']} steps, weight decay {t['weight_decay']:g}, "
-        f"betas {t['beta1']:g} and {t['beta2']:g}, gradient norm at most {t['grad_clip']:g}"
+    yield (
+        "optimiser",
+        (
+            f"AdamW, lr {t['lr']:g}, {t['schedule']}, warm-up {t['warmup_steps']} steps, weight decay {t['weight_decay']:g}, "
+            f"betas {t['beta1']:g} and {t['beta2']:g}, gradient norm at most {t['grad_clip']:g}"
+        ),
     )
 
 
 def _origins(m: Json) -> Iterator[tuple[str, str]]:
     code = m["code"]
-    yield "code", f"dapo {code['version']}, revision {_short(code['git_revision'])}, source {_short(code['source_sha256'])}"
+    yield (
+        "code",
+        f"dapo {code['version']}, revision {_short(code['git_revision'])}, source {_short(code['source_sha256'])}",
+    )
     yield "uncommitted changes", _short(code["git_diff_sha256"])
     yield "data", f"{m['data']['source']}, {m['data']['problems']} problems, {_short(m['data']['fingerprint'])}"
     yield "model", f"{m['model']['path']}, {m['model']['dtype']}; {_hashes(m['model']['weights_sha256'])}"
@@ -68,13 +78,23 @@ def _origins(m: Json) -> Iterator[tuple[str, str]]:
     yield "libraries", ", ".join(f"{k} {v}" for k, v in m["libraries"].items()) + f", python {m['python']}"
     yield "seed", m["seed"]
     hardware = m["hardware"]
-    yield "hardware", f"{hardware['cpu']}, {hardware['cores']} cores, device {hardware['device']}, {hardware['platform']}"
+    yield (
+        "hardware",
+        f"{hardware['cpu']}, {hardware['cores']} cores, device {hardware['device']}, {hardware['platform']}",
+    )
 
 
 def _results(e: Evidence) -> list[str]:
     evaluations = [x for x in e.events if x["kind"] == "eval"]
     rows = [
-        (x["step"], s["suite"], f"avg@{s['k']}", s["problems"], f"{s['accuracy']:.1%}", f"{s['low']:.1%} to {s['high']:.1%}")
+        (
+            x["step"],
+            s["suite"],
+            f"avg@{s['k']}",
+            s["problems"],
+            f"{s['accuracy']:.1%}",
+            f"{s['low']:.1%} to {s['high']:.1%}",
+        )
         for x in evaluations
         for s in x["suites"]
     ]

@@ -11,6 +11,7 @@ from dapo.conformance.show import print_judgement
 from dapo.launch.console import evaluation_table, ledger_table
 from dapo.record.events import read_events, token_fates
 
+
 def _replies(run: Path, step: int) -> dict[tuple[str, str], dict[str, str]]:
     path = run / "eval" / f"step-{step:06d}.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

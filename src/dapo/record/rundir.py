@@ -88,7 +88,6 @@ def compare_manifests(was: dict[str, Any], now: dict[str, Any]) -> None:
     Errors: ValueError naming what has changed, with both hashes.
     """
 
-
     def parts(manifest: dict[str, Any]) -> dict[str, Any]:
         return {
             "data.source": manifest["data"]["fingerprint"],

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
+import dapo
 from dapo.rewards import dapo_math, number
 from dapo.rewards.pool import FunctionPool
 from dapo.types import Problem, Score

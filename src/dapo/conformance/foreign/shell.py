@@ -120,7 +120,7 @@ class _Parser:
     def _word(self) -> list[str]:
         """One word, after substitution; an unquoted or quoted "${array[@]}" gives several."""
         start = self._at
-        out, quote = [""], ""
+        out, quote, quoted = [""], "", False
         while self._at < len(self._text):
             char = self._text[self._at]
             if not quote and (char in " \t\r()" or char in SEPARATORS):
@@ -129,7 +129,7 @@ class _Parser:
             if quote == "'" and char != "'":
                 out[-1] += char
             elif char in "'\"" and quote in ("", char):
-                quote = "" if quote else char
+                quote, quoted = "" if quote else char, True
             elif char == "\\" and quote != "'" and self._at < len(self._text):
                 out[-1] += self._text[self._at]
                 self._at += 1
@@ -141,7 +141,7 @@ class _Parser:
             raise ValueError(f"a quote is never closed, near {self._text[start : start + 40]!r}")
         if self._at == start:
             self._at += 1  # a stray bracket
-        return [word for word in out if word] or ([""] if out == [""] else [])
+        return [word for word in out if word] or ([""] if quoted else [])
 
     def _substitute(self, char: str, out: list[str]) -> None:
         if char == "`":

@@ -1,0 +1,11 @@
+uv run python open_instruct/grpo_fast.py \
+    --clip_lower 0.2 \
+    --clip_higher 0.28 \
+    --loss_fn dapo \
+    --loss_denominator token \
+    --active_sampling \
+    --async_steps 4 \
+    --filter_zero_std_samples True \
+    --beta 0.0 \
+    --load_ref_policy False \
+    --advantage_normalization_type standard

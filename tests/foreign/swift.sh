@@ -1,0 +1,11 @@
+NPROC_PER_NODE=8 swift rlhf \
+    --rlhf_type grpo \
+    --epsilon 0.2 \
+    --epsilon_high 0.28 \
+    --dynamic_sample true \
+    --max_resample_times 3 \
+    --loss_type dapo \
+    --beta 0 \
+    --max_completion_length 20480 \
+    --reward_funcs accuracy soft_overlong \
+    --soft_cache_length 4096

@@ -44,9 +44,9 @@ def test_the_gradient_is_exactly_zero_where_the_clip_binds(ratio, advantage, bou
 
 def test_what_clip_higher_lets_through_is_counted():
     _, _, seen = one_token(1.25, 1.0)
-    assert (seen.between, seen.clip_high, seen.passed_max) == (1.0, 0.0, pytest.approx(1.25))
+    assert (seen.between, seen.clip_high, max(seen.passed_high)) == (1.0, 0.0, pytest.approx(1.25))
     _, _, seen = one_token(1.25, -1.0)
-    assert (seen.between, seen.passed_max, seen.passed_min) == (0.0, 0.0, pytest.approx(1.25))
+    assert (seen.between, max(seen.passed_high), seen.passed_dual) == (0.0, 0.0, pytest.approx(1.25))
     assert seen.deviation == pytest.approx(0.25)
 
 
@@ -80,7 +80,7 @@ def test_a_fully_masked_batch_is_zero():
     loss.backward()
     assert float(loss.detach()) == 0.0
     assert not logp.grad.any()
-    assert seen == Observed(passed_min=float("inf"))
+    assert seen == Observed()
 
 
 def test_the_kl_term_is_added_with_its_gradient():
@@ -186,5 +186,7 @@ def test_loss_and_gradient_do_not_change_with_cuts_or_padding(lengths, seed, dat
         total.backward()
         torch.testing.assert_close(total, loss)
         torch.testing.assert_close(parts.grad, whole.grad)
-        for name in ("tokens", "clip_high", "clip_low", "between", "passed_max", "passed_min", "deviation"):
+        for name in ("tokens", "clip_high", "clip_low", "between", "deviation", "spread", "rho"):
+            assert getattr(together, name) == pytest.approx(getattr(seen, name))
+        for name in ("passed_high", "cut_high", "passed_low", "cut_low"):
             assert getattr(together, name) == pytest.approx(getattr(seen, name))

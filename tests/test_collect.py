@@ -42,11 +42,12 @@ def make(correct, n=40, delay=0, seed=0, **changes):
         "group_size": G,
         "max_prompts_per_step": 40,
         "surplus": "requeue",
-        "resample": True,
+        "filter": "resample",
         "sampling": Sampling(max_new_tokens=12),
         "seed": seed,
         "reward_correct": 1.0,
         "reward_incorrect": -1.0,
+        "reward_no_answer": -1.0,
         "max_ungraded": 1.0,
         "overlong": (12, 4),
     }
@@ -132,7 +133,7 @@ def test_a_partial_batch_keeps_what_was_found():
 
 
 def test_without_the_filter_every_group_is_admitted():
-    collector, engine = make([0, 4], resample=False)
+    collector, engine = make([0, 4], filter="none")
     collected = collector.collect(0)
     assert len(collected.groups) == 4
     assert len(engine.submitted) == 4 * G  # not one group more than needed

@@ -64,12 +64,12 @@ def test_a_file_that_is_not_toml(tmp_path):
 
 def test_the_base_fills_its_values_and_deviations_are_listed():
     dapo = build_recipe(RAW)
-    assert {k: getattr(dapo.algo, k) for k in PRESETS["dapo"]} == PRESETS["dapo"]
+    assert {k: dapo.flat()[k] for k in PRESETS["dapo"]} == PRESETS["dapo"]
     assert dapo.deviations == {}
     changed = build_recipe(RAW, {"algo.eps_high": 0.3, "algo.filter": "none"})
     assert changed.deviations == {
-        "eps_high": {"preset": 0.28, "here": 0.3},
-        "filter": {"preset": "resample", "here": "none"},
+        "algo.eps_high": {"preset": 0.28, "here": 0.3},
+        "algo.filter": {"preset": "resample", "here": "none"},
     }
 
 

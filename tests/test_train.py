@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from dapo.algo.objective import Objective
 from dapo.config import build_recipe
 from dapo.models.loading import load_model
-from dapo.train.batch import plan
+from dapo.train.assemble import make_objective
+from dapo.train.batch import plan, with_advantages
+from dapo.train.estimator import AdvantageEstimator
 from dapo.train.loop import attach_logp_old, per_sequence
 from dapo.train.optim import MasterAdamW, learning_rate
 from dapo.train.policy import LocalPolicy
@@ -50,9 +52,15 @@ def groups(seed=0, n=4, g=4):
     return out
 
 
-def policy_for(model, the_recipe, objective=None):
+def planned(some_groups, the_recipe):
+    """Mini-batches with their advantages."""
+    every = AdvantageEstimator(the_recipe.algo.advantage)(some_groups)
+    return with_advantages(plan(some_groups, the_recipe, CPU), [a for group in every for a in group])
+
+
+def policy_for(model, the_recipe, objective=None, reference=False):
     optimizer = MasterAdamW(model.named_parameters(), (0.9, 0.999), 0.0, the_recipe.train.grad_clip)
-    return LocalPolicy(model, optimizer, objective or Objective(0.2, 0.28), 1.0)
+    return LocalPolicy(model, optimizer, objective or make_objective(the_recipe.algo), 1.0, reference)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +70,7 @@ def tiny(tiny_model):
 
 def gradient(tiny, the_recipe, batch_groups, shift=0.3):
     model = copy.deepcopy(tiny)
-    (batch,) = plan(batch_groups, the_recipe, CPU)
+    (batch,) = planned(batch_groups, the_recipe)
     policy = policy_for(model, the_recipe)
     generator = torch.Generator().manual_seed(3)
     noise = {n: torch.randn(12, generator=generator) * shift for n in range(len(batch_groups) * 4)}
@@ -139,7 +147,7 @@ def test_the_first_ratio_is_one_in_bfloat16_too(tiny_model):
     model = load_model(str(tiny_model), torch.bfloat16, CPU, 19)
     the_recipe = recipe(**{"train.updates_per_step": 2, "train.lr": 1e-2})
     policy = policy_for(model, the_recipe)
-    batches = plan(groups(), the_recipe, CPU)
+    batches = planned(groups(), the_recipe)
     old = policy.logprobs(batches)
     first = policy.update(batches[0], old[0], None, 1e-2)
     second = policy.update(batches[1], old[1], None, 1e-2)
@@ -153,7 +161,7 @@ def test_small_steps_survive_in_the_master_weights(tiny_model):
     the_recipe = recipe()
     policy = policy_for(model, the_recipe)
     before, rounded = {k: v.clone() for k, v in policy.state()[0].items()}, copy.deepcopy(model.state_dict())
-    (batch,) = plan(groups(), the_recipe, CPU)
+    (batch,) = planned(groups(), the_recipe)
     for _ in range(3):
         (old,) = policy.logprobs([batch])
         policy.update(batch, old, None, 1e-7)
@@ -166,7 +174,7 @@ def test_a_non_finite_gradient_changes_nothing(tiny):
     model = copy.deepcopy(tiny)
     the_recipe = recipe()
     policy = policy_for(model, the_recipe)
-    (batch,) = plan(groups(), the_recipe, CPU)
+    (batch,) = planned(groups(), the_recipe)
     (old,) = policy.logprobs([batch])
     policy.update(batch, old, None, 1e-4)
     weights, moments = (({k: v.clone() for k, v in part.items()}) for part in policy.state())
@@ -186,7 +194,7 @@ def test_state_restores_exactly(tiny):
     the_recipe = recipe()
     first, second = copy.deepcopy(tiny), copy.deepcopy(tiny)
     a, b = policy_for(first, the_recipe), policy_for(second, the_recipe)
-    (batch,) = plan(groups(), the_recipe, CPU)
+    (batch,) = planned(groups(), the_recipe)
     (old,) = a.logprobs([batch])
     a.update(batch, old, None, 1e-3)
     weights, moments = a.state()
@@ -199,8 +207,8 @@ def test_state_restores_exactly(tiny):
 def test_the_kl_term_pulls_towards_the_start(tiny):
     the_recipe = recipe()
     model = copy.deepcopy(tiny)
-    policy = policy_for(model, the_recipe, Objective(0.2, 0.2, None, 0.04))
-    (batch,) = plan(groups(), the_recipe, CPU)
+    policy = policy_for(model, the_recipe, Objective(0.2, 0.2, None, 0.04), reference=True)
+    (batch,) = planned(groups(), the_recipe)
     (old,), (ref,) = policy.logprobs([batch]), policy.logprobs([batch], reference=True)
     assert all(torch.equal(x, y) for x, y in zip(old, ref, strict=True))
     assert policy.update(batch, old, ref, 1e-3).observed.kl_ref == 0

@@ -67,23 +67,17 @@ def _value(node: ast.expr, names: dict[str, Any]) -> Any:
         return names.get(node.id, Unresolved(node.id))
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_value(item, names) for item in node.elts]
-    if isinstance(node, ast.Dict) and all(isinstance(k, ast.Constant) for k in node.keys):
-        return {
-            k.value: _value(v, names)
-            for k, v in zip(node.keys, node.values, strict=True)
-            if isinstance(k, ast.Constant)
-        }
+    if isinstance(node, ast.Dict):
+        keys = [_value(k, names) if k is not None else Unresolved("**") for k in node.keys]
+        return {str(k): _value(v, names) for k, v in zip(keys, node.values, strict=True)}
     if isinstance(node, ast.Call) and _dotted(node.func) == "dict" and not node.args:
         return {k: v for keyword in node.keywords for k, v in _keyword(keyword, names)}
     if isinstance(node, ast.Call):
         return Unresolved(ast.unparse(node))
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
         left, right = _value(node.left, names), _value(node.right, names)
-        if (
-            isinstance(left, (int, float))
-            and isinstance(right, (int, float))
-            and not (right == 0 and "Div" in str(node.op))
-        ):
+        by_zero = right == 0 and isinstance(node.op, (ast.Div, ast.FloorDiv))
+        if isinstance(left, (int, float)) and isinstance(right, (int, float)) and not by_zero:
             return OPERATORS[type(node.op)](left, right)
     try:
         return ast.literal_eval(node)

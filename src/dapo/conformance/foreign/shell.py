@@ -126,41 +126,50 @@ class _Parser:
             if not quote and (char in " \t\r()" or char in SEPARATORS):
                 break
             self._at += 1
-            if quote == "'" and char != "'":
-                out[-1] += char
-            elif char in "'\"" and quote in ("", char):
+            if char in "'\"" and quote in ("", char):
                 quote, quoted = "" if quote else char, True
-            elif char == "\\" and quote != "'" and self._at < len(self._text):
-                out[-1] += self._text[self._at]
-                self._at += 1
-            elif char in "$`":
-                self._substitute(char, out)
-            else:
+            elif quote == "'":
                 out[-1] += char
+            else:
+                self._expand(char, out)
         if quote:
             raise ValueError(f"a quote is never closed, near {self._text[start : start + 40]!r}")
         if self._at == start:
             self._at += 1  # a stray bracket
         return [word for word in out if word] or ([""] if quoted else [])
 
-    def _substitute(self, char: str, out: list[str]) -> None:
-        if char == "`":
+    def _expand(self, char: str, out: list[str]) -> None:
+        """A character outside single quotes, with what it introduces."""
+        if char == "\\" and self._at < len(self._text):
+            out[-1] += self._text[self._at]
+            self._at += 1
+        elif char == "`":
             out[-1] += MARK + self._until("`", "`")
-        elif self._text.startswith("((", self._at):
+        elif char == "$":
+            self._dollar(out)
+        else:
+            out[-1] += char
+
+    def _dollar(self, out: list[str]) -> None:
+        if self._text.startswith("((", self._at):
             self._at += 2
             out[-1] += self._arithmetic(self._until("))", "$(("))
-        elif self._text.startswith("(", self._at):
+            return
+        if self._text.startswith("(", self._at):
             self._at += 1
             out[-1] += f"{MARK}$({self._balanced()})"
-        elif self._text.startswith("{", self._at):
+            return
+        if self._text.startswith("{", self._at):
             self._at += 1
             self._braced(self._until("}", "${"), out)
-        elif found := NAME.match(self._text, self._at):
+            return
+        found = NAME.match(self._text, self._at)
+        if found:
             self._at = found.end()
             out[-1] += self._value(found[0])
-        else:
-            out[-1] += f"{MARK}${self._text[self._at : self._at + 1]}"
-            self._at += 1
+            return
+        out[-1] += f"{MARK}${self._text[self._at : self._at + 1]}"  # $1, $@, $?
+        self._at += 1
 
     def _until(self, end: str, what: str) -> str:
         stop = self._text.find(end, self._at)

@@ -122,7 +122,7 @@ def make_update(base, rows, first):
         "denominator_tokens": tokens, "weight_min": min(weights), "weight_max": max(weights), "micro_batches": 1,
         "computed_tokens": tokens, "tokens": float(tokens), "clip_high": 2.0, "clip_low": 3.0,
         "clip_dual": 1.0 if base == "dcpo" else 0.0, "clip_far": 0.0, "between": 4.0, "prob_clip_high": 0.2, "prob": 30.0,
-        "kl_old": 0.1, "kl_ref": 0.5, "rho": float(tokens), "deviation": 0.0 if first else 0.3,
+        "kl_old": 0.1, "kl_ref": 0.5, "rho": float(tokens), "corrected": 0.0, "deviation": 0.0 if first else 0.3,
         "spread": 0.0 if first else 0.2, "passed_dual": 9.0,
         "passed_high": [alive_high if b == BIN else 0.0 for b in one],
         "cut_high": [dead_high if b == BIN else None for b in one],

@@ -101,16 +101,16 @@ BREAKS = {
     "D9": row(lambda r: r["fate"] == "filtered" and r["punishment"] < 0, punishment=-0.1), "D10": update(kl_coef=0.01),
     "D11": row(lambda r: r["fate"] == "filtered" and r["outcome"] == "correct", reward=2.0), "D12": {"updates": 1},
     "D13": {"rows_hook": shifted}, "D14": FIRST_RATIO, "D15": OLD, "D16": LEDGER, "D17": every_update(spread=0.0),
-    "D18": update(rho=1.0), "D19": update(clip_dual=3.0),
+    "D18": update(corrected=3.0), "D19": update(clip_dual=3.0),
     "G1": extreme("passed_high", 1.3), "G2": {"before": dropped}, "G3": {"events_hook": doubled_weight},
     "G4": early(at(3, 2, 3), punishment=-0.5), "G5": update(kl_coef=0.1), "G6": objective(eps_low=0.25, eps_high=0.25),
     "G7": {"rows_hook": shifted}, "G8": FIRST_RATIO, "G9": OLD, "G10": LEDGER, "G11": every_update(spread=0.0),
-    "G12": update(rho=1.0), "G13": update(clip_far=3.0),
+    "G12": update(corrected=3.0), "G13": update(clip_far=3.0),
     "C1": extreme("passed_high", 4.0), "C2": objective(eps_high=0.21), "C3": update(passed_dual=12.0),
     "C4": {"rows_hook": shifted}, "C5": {"before": dropped}, "C6": {"events_hook": doubled_weight},
     "C7": update(kl_coef=0.01), "C8": early(at(3, 2, 3), punishment=-0.5),
     "C9": early(lambda r: r["outcome"] == "incorrect" and r["extracted"] == "7", reward=-1.0), "C10": FIRST_RATIO,
-    "C11": OLD, "C12": LEDGER, "C13": every_update(spread=0.0), "C14": update(rho=1.0),
+    "C11": OLD, "C12": LEDGER, "C13": every_update(spread=0.0), "C14": update(corrected=3.0),
 }  # fmt: skip
 ALGORITHM = {"D": "dapo", "G": "grpo", "C": "dcpo"}
 

@@ -129,8 +129,10 @@ def test_check_says_dapo_clause_by_clause(run):
 def test_the_manifest_names_what_a_claim_needs(run):
     manifest = json.loads((run[0] / "manifest.json").read_text())
     assert len(manifest["code"]["source_sha256"]) == 64
-    assert manifest["algorithm"]["clip"] == {"low": 0.8, "high": 1.28}
-    assert manifest["algorithm"]["loss_aggregation"] == "token-mean"
+    assert manifest["algorithm"]["clip"] == {"rule": "fixed", "eps_low": 0.2, "eps_high": 0.28, "dual_clip": 0.0}
+    assert manifest["algorithm"]["loss_aggregation"] == "token-mean" == manifest["algorithm"]["token_level_reading"]
+    assert manifest["algorithm"]["known_as"] == "DAPO"
+    assert manifest["reward"]["verifier"]["version"] == "dapo 0.1.0"
     assert manifest["model"]["weights_sha256"]["model.safetensors"]
     assert manifest["reward"]["verifier"]["name"] == "dapo_math"
     assert manifest["data"]["fingerprint"]
@@ -149,7 +151,7 @@ def test_grpo_is_grpo_and_lacks_the_parts_of_dapo(tmp_path):
         "Soft Overlong Punishment",
         "no KL term",
     ):
-        assert part in text.rpartition("against DAPO")[2]
+        assert part in text.rpartition("as DAPO: ")[2]
     assert all(u["kl_ref"] >= 0 for s in steps_of(out) for u in s["updates"])
     assert any(u["kl_ref"] > 0 for s in steps_of(out) for u in s["updates"])
 

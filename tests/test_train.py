@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from dapo.algo.objective import Objective
 from dapo.config import build_recipe
 from dapo.models.loading import load_model
 from dapo.train.assemble import make_objective
-from dapo.train.batch import plan, with_advantages
+from dapo.train.batch import in_loss, plan, with_advantages
 from dapo.train.estimator import AdvantageEstimator
 from dapo.train.loop import attach_logp_old, per_sequence
 from dapo.train.optim import MasterAdamW, learning_rate
@@ -55,7 +56,9 @@ def groups(seed=0, n=4, g=4):
 def planned(some_groups, the_recipe):
     """Mini-batches with their advantages."""
     every = AdvantageEstimator(the_recipe.algo.advantage)(some_groups)
-    return with_advantages(plan(some_groups, the_recipe, CPU), [a for group in every for a in group])
+    pairs = zip(some_groups, every, strict=True)
+    mine = [a for group, values in pairs if in_loss(group, the_recipe) for a in values]
+    return with_advantages(plan(some_groups, the_recipe, CPU), mine)
 
 
 def policy_for(model, the_recipe, objective=None, reference=False):
@@ -83,7 +86,9 @@ def gradient(tiny, the_recipe, batch_groups, shift=0.3):
     return update, {name: p.grad.clone() for name, p in model.named_parameters()}, batch
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "prompt-mean", "sequence-mean", "sequence-sum", "constant"])
+@pytest.mark.parametrize(
+    "aggregation", ["token-mean", "prompt-mean", "sequence-mean", "sequence-sum", "only-token-mean", "constant"]
+)
 def test_the_micro_batch_budget_changes_neither_loss_nor_gradient(tiny, monkeypatch, aggregation):
     results = []
     for budget, row_tokens in ((8192, 512), (40, 20), (1, 1)):
@@ -117,6 +122,62 @@ def test_masked_truncated_responses_leave_loss_and_denominator(tiny):
     kept = [r.length for g in groups(seed=1) for r in g.rollouts if r.completion.finish == "stop"]
     assert batch.tokens == sum(kept) == update.observed.tokens
     assert batch.tokens < sum(r.length for g in groups(seed=1) for r in g.rollouts)
+
+
+def flat(tiny, the_recipe, some):
+    update, grad, batch = gradient(tiny, the_recipe, some)
+    return update, torch.cat([g.flatten() for g in grad.values()]), batch
+
+
+def mixed_and_alike():
+    """Four groups: two mixed (first, so that their sequences' numbers stay), one all right, one all wrong."""
+    some = groups()
+    alike = []
+    for group, score, reward in ((some[2], RIGHT, 1.0), (some[3], WRONG, -1.0)):
+        rollouts = tuple(replace(r, score=score, reward=reward) for r in group.rollouts)
+        alike.append(replace(group, rollouts=rollouts))
+    return [*some[:2], *alike]
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "prompt-mean", "sequence-mean", "only-token-mean", "constant"])
+@pytest.mark.parametrize("advantage", ["group-std", "batch-std"])
+def test_dropping_changes_no_gradient_and_rescaling_counts_the_kept_only(tiny, aggregation, advantage):
+    some = mixed_and_alike()
+    base = {"algo.base": "grpo", "algo.L_cache": None, "algo.kl_coef": 0.0, "algo.aggregation": aggregation,
+            "algo.advantage": advantage}  # fmt: skip
+    _, none, whole = flat(tiny, recipe(**base), some)
+    _, drop, dropped = flat(tiny, recipe(**base, **{"algo.filter": "drop"}), some)
+    scale = none.abs().max()
+    assert (whole.groups, whole.responses, dropped.groups, dropped.responses) == (4, 16, 2, 8)
+    assert whole.tokens == dropped.tokens
+    torch.testing.assert_close(drop / scale, none / scale, rtol=0, atol=1e-4)
+    if advantage == "group-std" and aggregation == "token-mean":
+        _, rescaled, kept = flat(tiny, recipe(**base, **{"algo.filter": "drop-rescale"}), some[:2])
+        assert kept.tokens < whole.tokens
+        torch.testing.assert_close(rescaled / scale, none / scale * whole.tokens / kept.tokens, rtol=0, atol=1e-4)
+
+
+def test_a_step_in_which_all_is_dropped_makes_no_update():
+    some = mixed_and_alike()
+    the_recipe = recipe(**{"algo.base": "grpo", "algo.L_cache": None, "algo.filter": "drop"})
+    assert plan(some[2:], the_recipe, CPU) == []
+
+
+def test_the_engines_log_probabilities_reach_the_correction(tiny):
+    the_recipe = recipe(**{"algo.correction": "truncate-token"})
+    some = groups()
+    model = copy.deepcopy(tiny)
+    (batch,) = planned(some, the_recipe)
+    policy = policy_for(model, the_recipe)
+    (old,) = policy.logprobs([batch])
+    update = policy.update(batch, old, None, 1e-9)
+    expected = sum(
+        min(2.0, math.exp(float(logp) + 1.0))  # the engine's are all -1
+        for tensor, micro in zip(old, batch.micro, strict=True)
+        for logp in tensor[micro.mask_BT]
+    )
+    assert update.observed.rho == pytest.approx(expected, rel=1e-4)
+    assert update.objective.correction.__name__ == "truncated_per_token"
 
 
 def test_ungraded_responses_are_not_trained(tiny):

@@ -30,7 +30,8 @@ class Observed:
     (A < 0, r > 1), clip_far (A > 0, r < 1). between: tokens with A > 0 and r > 1 + eps_low and a live gradient, which
     a symmetric clip would have cut. prob, prob_clip_high: sums of pi_old, over all and over clip_high. kl_old: sum of
     logp_old - logp. kl_ref: sum of the KL term. deviation: largest |r - 1|. spread: largest difference of two live pulls
-    within one response; 0 if the ratio belongs to the sequence. rho: sum of the correction's weights (1 without one).
+    within one response; 0 if the ratio belongs to the sequence. rho: sum of the correction's weights (1 without one); corrected:
+    tokens whose weight is not 1.
 
     By bins of the old probability (P_EDGES), the bounds as they acted, in ratios: passed_high, cut_high: the largest alive
     and the smallest dead with A > 0 and r > 1; passed_low, cut_low: the smallest alive and the largest dead with A < 0 and
@@ -48,6 +49,7 @@ class Observed:
     kl_old: float = 0.0
     kl_ref: float = 0.0
     rho: float = 0.0
+    corrected: float = 0.0
     deviation: float = 0.0
     spread: float = 0.0
     passed_dual: float = 0.0
@@ -137,6 +139,7 @@ def observe(
             kl_old=float((logp_old_BT - logp_BT)[mask_BT].sum()),
             kl_ref=float(kl_BT[mask_BT].sum()) if kl_BT is not None else 0.0,
             rho=float((rho_BT[mask_BT] if rho_BT is not None else mask_BT).sum()),
+            corrected=float((rho_BT[mask_BT] != 1).sum()) if rho_BT is not None else 0.0,
             deviation=float((ratio_BT - 1).abs()[mask_BT].max()) if mask_BT.any() else 0.0,
             spread=float(spread_B.max()) if spread_B.numel() else 0.0,
             passed_dual=float(ratio_BT[dual_BT].max()) if dual_BT.any() else 0.0,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dapo.config import PRESETS, TOKEN_LEVEL, Recipe
+from dapo.config import NEIGHBOURS, PRESETS, TOKEN_LEVEL, Recipe
 from dapo.conformance.spec import SPECS
 
 DEPARTURES = {  # keys that make a run depart from an algorithm without taking its name; any other key of a preset does
@@ -29,6 +29,9 @@ def judge_recipe(recipe: Recipe, claim: str | None = None) -> Standing:
         raise ValueError(f"--claim {algorithm!r} is unknown; use one of {', '.join(SPECS)}")
     here, name = recipe.flat(), algorithm.upper()
     differences = {k: (here[k], v) for k, v in PRESETS[algorithm].items() if here[k] != v}
+    if claim is None and recipe.known_as in NEIGHBOURS:
+        shown = f"{recipe.known_as} by its settings (base: {name})"
+        return Standing(algorithm, differences, True, shown)
     core = [k for k in differences if k not in DEPARTURES and not _allowed(algorithm, k, here)]
     raised = here["algo.eps_high"] > here["algo.eps_low"]
     core += ["algo.eps_high"] if algorithm == "dapo" and not raised else []

@@ -30,8 +30,8 @@ class Observed:
     (A < 0, r > 1), clip_far (A > 0, r < 1). between: tokens with A > 0 and r > 1 + eps_low and a live gradient, which
     a symmetric clip would have cut. prob, prob_clip_high: sums of pi_old, over all and over clip_high. kl_old: sum of
     logp_old - logp. kl_ref: sum of the KL term. deviation: largest |r - 1|. spread: largest difference of two live pulls
-    within one response; 0 if the ratio belongs to the sequence. rho: sum of the correction's weights (1 without one); corrected:
-    tokens whose weight is not 1.
+    within one response; 0 if the ratio belongs to the sequence. rho: sum of the correction's weights (1 without one);
+    corrected: tokens whose weight is not 1.
 
     By bins of the old probability (P_EDGES), the bounds as they acted, in ratios: passed_high, cut_high: the largest alive
     and the smallest dead with A > 0 and r > 1; passed_low, cut_low: the smallest alive and the largest dead with A < 0 and

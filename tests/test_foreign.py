@@ -13,7 +13,20 @@ import pytest
 from dapo.conformance.foreign import parts as p
 from dapo.conformance.foreign.config import scalar
 from dapo.conformance.foreign.inspect import SYSTEMS, conclude, inspect_file
-from dapo.conformance.foreign.parts import CLIP, DUAL, KL, MASK, OTHER, OVERLONG, REWARD, SAMPLING, STD, TOKENS, Finding
+from dapo.conformance.foreign.parts import (
+    CLIP,
+    DUAL,
+    KL,
+    MASK,
+    OTHER,
+    OVERLONG,
+    RATIO,
+    REWARD,
+    SAMPLING,
+    STD,
+    TOKENS,
+    Finding,
+)
 from dapo.conformance.foreign.read import read
 from dapo.conformance.foreign.shell import parse
 
@@ -67,6 +80,31 @@ CASES = [
     ("verl.yaml", {"algorithm:": "custom_reward_function: {path: my.py}\nalgorithm:"}, {OTHER: DEAD}, "DAPO by configuration"),
     ("verl.yaml", {"clip_ratio_high: 0.28": "clip_ratio_higt: 0.28"}, {CLIP: OFF, OTHER: UNKNOWN}, "it lacks Clip-Higher"),
     ("verl.yaml", {"clip_ratio_high: 0.28": "clip_ratio_high: much"}, {CLIP: CONFLICT}, "it lacks Clip-Higher"),
+    ("verl.yaml", {"clip_ratio_low: 0.2, clip_ratio_high: 0.28": "clip_ratio: 0.1, clip_ratio_low: null, clip_ratio_high: 0.28"},
+     {CLIP: DIFF}, "departures, by configuration: Clip-Higher"),
+    ("verl.yaml", {"clip_ratio_c: 10.0": "policy_loss: {loss_mode: gspo}"}, {RATIO: OFF}, "token-level ratio"),
+    ("verl.yaml", {"clip_ratio_c: 10.0": "clip_ratio_c: 10.0, policy_loss: {loss_mode: '${oc.env:M}'}"}, {RATIO: CODE}, "leaves open"),
+    ("verl.yaml", {"  - ppo_trainer": "  - my_company_base"}, {STD: CODE, KL: CODE, CLIP: OK}, "leaves open"),
+    ("verl.yaml", {"clip_ratio_high: 0.28": "clip_ratio_high: 28e-2"}, {CLIP: OK}, "DAPO by configuration"),
+    ("verl.yaml", {"clip_ratio_high: 0.28": "clip_ratio_high: 1" + "0" * 400}, {CLIP: CONFLICT}, "it lacks Clip-Higher"),
+    ("verl_main_ppo.sh", {"dapo runs": "recipe.dapo.main_dapo"}, WHOLE, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"set -x\n": "pip install vllm trl\ncp ../pyproject.toml .\nIFS=$'\\n\\t'\nW=${W:-\"${PWD}\"}\n"}, WHOLE, "DAPO by"),
+    ("verl_main_ppo.sh", {"set -x\n": "# old: \\\necho algorithm.filter_groups.enable=False\ncat <<EOF\nit's done\nEOF\n"}, WHOLE, "DAPO by"),
+    ("verl_main_ppo.sh", {"eps_high=0.28": "eps_high=${1:-0.28}"}, {CLIP: CODE}, "leaves open: Clip-Higher"),
+    ("verl_main_ppo.sh", {"eps_high=0.28": "eps_high=${EPS:-0.28}"}, {CLIP: OK}, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"eps_high=0.28": "e=\neps_high=${e:-0.28}"}, {CLIP: OK}, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"eps_high=0.28": "eps_high=0.28\nif x; then eps_high=0.2; fi"}, {CLIP: CODE}, "leaves open: Clip-Higher"),
+    ("verl_main_ppo.sh", {"eps_high=0.28": "eps_high=0.28\nf() {\n  local eps_high=0.2\n}"}, {CLIP: OK}, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"data.max_response_length=$max": "data.max_response_length=$MAX", "data.max_prompt": "x.y"},
+     {OVERLONG: CODE}, "leaves open: Soft Overlong Punishment"),
+    ("verl_main_ppo.sh", {"algorithm.filter_groups.enable=True \\\n    algorithm.filter_groups.metric=acc":
+     "'algorithm.filter_groups={enable:True,metric:acc}'"}, {SAMPLING: OK}, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"++reward.reward_kwargs.max_resp_len=$max_response_length":
+     "++reward.reward_kwargs.max_resp_len=\\${data.max_response_length}"}, {OVERLONG: OK}, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"verl.trainer.main_ppo": "verl.trainer.main_ppo --config-path=c --config-name=mine"}, {STD: CODE}, "leaves"),
+    ("verl_main_ppo.sh", {"    reward.reward_manager.name=dapo": "    +reward_model.reward_kwargs.overlong_buffer_cfg.enable=True "
+     "reward.reward_manager.name=dapo"}, {OVERLONG: {OK, DEAD}}, "DAPO by configuration"),
+    ("verl_main_ppo.sh", {"python3 -m verl": "ray job submit --runtime-env-json='{\"a\": 1}' -- python3 -m verl"}, WHOLE, "DAPO by"),
     # EasyR1
     ("easyr1.sh", {}, WHOLE, "DAPO by configuration"),
     ("easyr1.sh", {"    worker.actor.clip_ratio_high=0.28 \\\n": ""}, {CLIP: DIFF}, "Clip-Higher"),
@@ -81,12 +119,14 @@ CASES = [
     ("easyr1.sh", {"kwargs.max_response_length=20480": "kwargs.max_response_length=10240"}, {OVERLONG: CONFLICT}, "lacks Soft"),
     ("easyr1.sh", {" \\\n    worker.reward.reward_function_kwargs.overlong_penalty_factor=1.0": ""}, {OVERLONG: OK}, "DAPO by"),
     ("easyr1.sh", {"    algorithm.disable_kl=True \\\n": ""}, {KL: OFF}, "and a KL term"),
+    ("easyr1.sh", {"disable_kl=True": "kl_coef=0.01 worker.actor.use_kl_loss=False"}, {KL: OFF}, "and a KL term"),
+    ("easyr1.sh", {"filter_key=accuracy_normalized": "filter_key=accuracy_normalized algorithm.filter_low=0.4"}, {SAMPLING: DIFF}, "Dyn"),
     ("easyr1.sh", {"disable_kl=True": "kl_coef=0"}, {KL: OK}, "DAPO by configuration"),
     ("easyr1.sh", {"    algorithm.disable_kl=True \\\n": "", "examples/config.yaml": "mine.yaml"}, {KL: CODE}, "leaves open"),
     # TRL, unsloth, axolotl
     ("trl.py", {}, {CLIP: OK, SAMPLING: OFF, TOKENS: OK, OVERLONG: OK, KL: OK, STD: OK, MASK: OK}, "it lacks Dynamic Sampling"),
     ("trl.yaml", {}, {SAMPLING: OFF, OVERLONG: OFF, CLIP: OK}, "GRPO with Clip-Higher, token-level loss; it lacks Dynamic"),
-    ("axolotl.yaml", {}, {SAMPLING: OFF, CLIP: OK}, "it lacks Dynamic Sampling, Soft Overlong Punishment"),
+    ("axolotl.yaml", {}, {SAMPLING: OFF, CLIP: OK}, "it lacks Dynamic Sampling; left to code: Soft"),
     ("trl.yaml", {"[accuracy_reward]": "[accuracy_reward, get_soft_overlong_punishment]"}, {OVERLONG: CODE}, "left to code: Soft"),
     ("trl.yaml", {"reward_funcs: [accuracy_reward]\n": ""}, {OVERLONG: CODE}, "left to code: Soft"),
     ("trl.py", {"    epsilon_high=0.28,\n": ""}, {CLIP: OFF}, "it lacks Clip-Higher, Dynamic Sampling"),
@@ -99,7 +139,21 @@ CASES = [
     ("trl.py", {"beta=0.0": "beta=0.04"}, {KL: OFF}, "and a KL term"),
     ("trl.py", {"**common": "**settings()"}, {TOKENS: CODE, KL: CODE}, "left to code: token-level loss, no KL term"),
     ("trl.py", {"from trl import": "import unsloth\nfrom trl import", "epsilon_high=0.28": "epsilon_high=0.3"},
-     {CLIP: DEAD, MASK: DIFF}, "it lacks Clip-Higher"),
+     {CLIP: {OK, DEAD}, MASK: CONFLICT}, "it lacks Dynamic Sampling; conflict in no overlong filtering"),
+    ("trl.py", {"from trl import": "import unsloth\nfrom trl import", "epsilon=0.2": "epsilon=0.1"}, {CLIP: DIFF}, "not DAPO"),
+    ("trl.py", {"reward_funcs=[accuracy_reward, get": "reward_funcs=[accuracy_reward], other=[get"}, {OVERLONG: OFF}, "lacks Dynamic"),
+    ("trl.py", {"[accuracy_reward, get_soft_overlong_punishment(max_completion_len=MAX, soft_punish_cache=CACHE)]":
+     "[mine]"}, {OVERLONG: CODE}, "left to code: Soft"),
+    ("trl.py", {"    **common": "    reward_weights=[1.0, 0.0],\n    **common"}, {OVERLONG: DEAD}, "Soft Overlong Punishment"),
+    ("trl.py", {"    **common": "    reward_weights=[1.0, 0.5],\n    **common"}, {OVERLONG: DIFF}, "lacks Dynamic Sampling"),
+    ("trl.py", {"    **common": "    reward_weights=weights(),\n    **common"}, {OVERLONG: CODE}, "left to code: Soft"),
+    ("trl.py", {"trainer = ": "config.beta = 0.04\ntrainer = "}, {KL: OFF}, "and a KL term"),
+    ("trl.py", {"trainer = ": "MAX += 1\ntrainer = "}, {OVERLONG: CODE}, "left to code: Soft"),
+    ("trl.py", {"    **common": "    use_vllm=True,\n    **common"}, {OTHER: DIFF}, "not DAPO"),
+    ("trl.py", {"    **common": "    importance_sampling_level='sequence',\n    **common"}, {RATIO: OFF}, "token-level ratio"),
+    ("trl.py", {"import GRPOConfig, GRPOTrainer": "import GRPOConfig as C, GRPOTrainer", "GRPOConfig(": "C("}, {CLIP: OK}, "lacks Dyn"),
+    ("trl.py", {"config = GRPOConfig(": "class Mine(GRPOConfig):\n    pass\nconfig = Mine("}, {CLIP: OK}, "it lacks Dynamic Sampling"),
+    ("trl.py", {"config = GRPOConfig(": "TrlParser((GRPOConfig,))\nconfig = dict("}, {CLIP: CODE, KL: CODE}, "left to code: Clip-"),
     ("trl.py", {"from trl import": "import unsloth\nfrom trl import", 'loss_type="dapo", ': ""}, {TOKENS: OFF, CLIP: OK}, "token"),
     ("trl.py", {"GRPOTrainer(": "GRPOWithReplayBufferTrainer("}, {SAMPLING: OFF}, "it lacks Dynamic Sampling"),
     # OpenRLHF
@@ -119,6 +173,11 @@ CASES = [
     ("openrlhf.sh", {"estimator group_norm": "estimator dr_grpo"}, {STD: OFF}, "without the group's deviation"),
     ("openrlhf.sh", {"--algo.kl": "--actor.policy_loss_type gspo --algo.kl"}, {TOKENS: OFF}, "it lacks token-level loss"),
     ("openrlhf.sh", {"--actor.eps_clip_low_high": "--eps_clip_low_high"}, {CLIP: OFF, OTHER: UNKNOWN}, "it lacks Clip-Higher"),
+    ("openrlhf.sh", {"examples/reward_func.py": "/data/dapo-17k/reward01.py"}, {SAMPLING: OK}, "DAPO by configuration"),
+    ("openrlhf.sh", {"--actor.eps_clip_low_high 0.2 0.28": "--actor.eps_clip 0.2"}, {CLIP: OFF}, "it lacks Clip-Higher"),
+    ("openrlhf.sh", {"--algo.kl.init_coef 0": "--rollout_batch_size 128 --advantage_estimator group_norm --algo.kl.init_coef 0"},
+     {OTHER: UNKNOWN}, "DAPO by configuration"),
+    ("openrlhf.sh", {"--rollout.max_new_tokens 20480": "--rollout.max_new_tokens 20480 \"$@\" > train.log 2>&1"}, WHOLE, "DAPO by"),
     # NeMo-RL
     ("nemo.yaml", {}, {**WHOLE, REWARD: OK, MASK: OK, DUAL: OK}, "DAPO by configuration"),
     ("grpo_math_1B.yaml", {}, {CLIP: OFF, SAMPLING: OFF, OVERLONG: OFF, KL: OFF, REWARD: DIFF}, "not DAPO"),
@@ -130,7 +189,11 @@ CASES = [
     ("nemo.yaml", {"  reference_policy_kl_penalty: 0.0\n": ""}, {KL: OFF}, "and a KL term"),
     ("nemo.yaml", {"grpo_math_1B.yaml": "elsewhere.yaml", "  use_leave_one_out_baseline: false\n": ""},
      {SAMPLING: CODE, CLIP: CODE, STD: CODE, REWARD: OK}, "leaves open"),
-    ("nemo.yaml", {"target_min: -1": "target_min: '${oc.env:MIN}'"}, {REWARD: CODE}, "DAPO by configuration"),
+    ("nemo.yaml", {"target_min: -1": "target_min: '${oc.env:MIN}'"}, {REWARD: CODE}, "leaves open: rule-based reward"),
+    ("nemo.yaml", {"  batch_multiplier: 3": "  overlong_filtering: '${oc.env:X}'"}, {MASK: CODE}, "leaves open: no overlong"),
+    ("nemo.yaml", {"  batch_multiplier: 3": "  async_grpo: {enabled: '${oc.env:X}'}"}, {SAMPLING: CODE}, "leaves open: Dynamic"),
+    ("nemo.yaml", {"ratio_clip_c: 10": "ratio_clip_c: '${oc.env:X}'"}, {DUAL: CODE}, "leaves open: dual clip"),
+    ("nemo.yaml", {"  generation: {max_new_tokens: 20480}": ""}, {OVERLONG: CONFLICT}, "it lacks Soft Overlong Punishment"),
     # slime
     ("slime.sh", {}, {**WHOLE, OVERLONG: OFF, REWARD: OK}, "it lacks Soft Overlong Punishment"),
     ("slime.sh", {"--rm-type dapo": "--custom-rm-path my.reward"}, {OVERLONG: CODE, SAMPLING: CODE}, "leaves open"),
@@ -142,6 +205,9 @@ CASES = [
     ("slime.sh", {"--use-kl-loss\n": "--disable-grpo-std-normalization\n"}, {STD: OFF}, "without the group's deviation"),
     ("slime.sh", {"--use-kl-loss\n": "--rollout-sample-filter-path my.filter\n   --use-tis\n"}, {MASK: CODE, OTHER: DIFF}, "not"),
     ("slime.sh", {"--rm-type dapo": "--rm-type deepscaler"}, {REWARD: OFF}, "it lacks Soft"),
+    ("slime.sh", {"GRPO_ARGS=(": "GRPO_ARGS=()\nif x; then\n  GRPO_ARGS+=(--eps-clip-high 0.3)\nfi\nGRPO_ARGS+=(",
+     "   --eps-clip-high 0.28\n": ""}, {CLIP: CODE}, "left to code: Clip-Higher"),
+    ("slime.sh", {"   --calculate-per-token-loss\n)": ")\ntest $x && GRPO_ARGS+=(--calculate-per-token-loss)"}, {TOKENS: CODE}, "left"),
     # ms-swift
     ("swift.sh", {}, {CLIP: OK, SAMPLING: DIFF, TOKENS: OK, OVERLONG: OK, KL: OK}, "departures, by configuration: Dynamic"),
     ("swift.sh", {"accuracy soft_overlong": "accuracy"}, {SAMPLING: OK, OVERLONG: DEAD}, "it lacks Soft"),
@@ -153,6 +219,14 @@ CASES = [
     ("swift.sh", {"    --loss_type dapo \\\n": ""}, {TOKENS: OFF}, "it lacks token-level loss"),
     ("swift.sh", {"--beta 0": "--beta 0 --overlong_filter true"}, {MASK: CONFLICT}, "no overlong filtering"),
     ("swift.sh", {"--soft_cache_length 4096": "--soft_cache_length 4096 --soft_max_length 8192"}, {OVERLONG: CONFLICT}, "Soft"),
+    ("swift.sh", {"--soft_cache_length 4096": "--soft_cache_length 4096 2>&1 | tee log.txt"}, {OVERLONG: OK}, "Dynamic Sampling"),
+    ("swift.sh", {"--soft_cache_length 4096": "--soft_cache_length 4096 --reward_weights 1 0"}, {OVERLONG: DEAD}, "lacks Soft"),
+    ("swift.sh", {"--beta 0": "--beta null"}, {KL: OFF}, "and a KL term"),
+    ("swift.sh", {"--beta 0": "--beta 0 --importance_sampling_level sequence"}, {RATIO: OFF}, "token-level ratio"),
+    ("swift.sh", {"--beta 0": "--beta 0 --rollout_importance_sampling_mode token_truncate"}, {OTHER: DIFF}, "Dynamic Sampling, other"),
+    ("swift.sh", {"NPROC_PER_NODE=8 swift": "A=\"--loss_scale 1 --lr 2\"\nNPROC_PER_NODE=8 swift", "--beta 0": "--beta 0 $A"}, {KL: OK}, ""),
+    ("swift.sh", {"NPROC_PER_NODE=8 swift": "srun bash -c \"swift", "--soft_cache_length 4096": "--soft_cache_length 4096\""},
+     {CLIP: OK, OVERLONG: OK}, "departures, by configuration: Dynamic"),
     # ROLL
     ("roll.yaml", {}, {CLIP: OK, SAMPLING: OK, TOKENS: OK, OVERLONG: OFF, KL: OK, STD: OK}, "it lacks Soft"),
     ("roll.yaml", {"use_pg_clip_range: true\n": ""}, {CLIP: DEAD}, "it lacks Clip-Higher"),
@@ -168,6 +242,8 @@ CASES = [
     ("roll.yaml", {"norm_std_type: group\n": ""}, {STD: OFF}, "without the group's deviation"),
     ("roll.yaml", {"norm_std_type: group": "norm_std_type: '${oc.env:S}'"}, {STD: CODE}, "left to code: group"),
     ("roll.yaml", {"pg_clip_low": "max_len_mask: true\npg_clip_low"}, {MASK: DIFF}, "it lacks Soft"),
+    ("roll.yaml", {"threshold_up: 1.0, threshold_down: 0.0": "threshold_up: 0.6, threshold_down: 0.4"}, {SAMPLING: DIFF}, "lacks Soft"),
+    ("roll.yaml", {"pg_clip_low": "dual_clip_loss: true\npg_clip_low"}, {OTHER: DIFF}, "it lacks Soft"),
     # AReaL
     ("areal.yaml", {}, {**WHOLE, SAMPLING: CODE}, "DAPO only if its code does what the file leaves open: Dynamic Sampling"),
     ("areal.yaml", {"experiment_name": "dynamic_bs: true\nexperiment_name"}, {SAMPLING: CODE}, "leaves open"),
@@ -178,6 +254,7 @@ CASES = [
     ("areal.yaml", {"  kl_ctl: 0.0\n": "  reward_scaling: 2\n"}, {OVERLONG: DIFF, KL: OFF}, "and a KL term"),
     ("areal.yaml", {"std_level: group": "std_level: null"}, {STD: OFF}, "without the group's deviation"),
     ("areal.yaml", {"std_level: group": "std_level: '${oc.env:S}'"}, {STD: CODE}, "leaves open"),
+    ("areal.yaml", {"  eps_clip: 0.2": "  use_decoupled_loss: true\n  eps_clip: 0.2"}, {OTHER: DIFF}, "leaves open"),
     # SkyRL
     ("skyrl.sh", {}, WHOLE, "DAPO by configuration"),
     ("skyrl.sh", {"examples.train.algorithms.dapo.main_dapo": "skyrl.train.entrypoints.main_base"}, {OVERLONG: DEAD}, "lacks"),
@@ -193,6 +270,8 @@ CASES = [
     ("skyrl.sh", {"loss_reduction=token_mean": "policy_loss_type=$P"}, {CLIP: CODE}, "leaves open: Clip-Higher"),
     ("skyrl.sh", {"loss_reduction=token_mean": "loss_reduction=token_mean_legacy"}, {TOKENS: OFF}, "it lacks token-level"),
     ("skyrl.sh", {"use_kl_loss=false": "use_kl_loss=false generator.apply_overlong_filtering=true"}, {MASK: CONFLICT}, "no over"),
+    ("skyrl.sh", {"-m examples.train.algorithms.dapo.main_dapo": "python examples/train/algorithms/dapo/main_dapo.py"}, WHOLE, "DAPO"),
+    ("skyrl.sh", {"use_kl_loss=false": "use_kl_loss=false generator.apply_overlong_filtering=$X"}, {MASK: CODE}, "leaves open: no over"),
     # prime-rl
     ("prime.toml", {}, {CLIP: OFF, SAMPLING: OK, OVERLONG: OFF, STD: OFF}, "not DAPO: a policy gradient without the group's"),
     ("prime.toml", {'type = "default"': 'type = "custom"'}, {CLIP: CODE}, "left to code: Clip-Higher"),
@@ -201,8 +280,12 @@ CASES = [
      {SAMPLING: CONFLICT}, "it lacks Clip-Higher, Dynamic Sampling"),
     ("prime.toml", {"reject_max = 0.0": "reject_max = 0.0\n[orchestrator.train.length_penalty]\nweight = 1"}, {SAMPLING: DIFF}, ""),
     ("prime.toml", {"kl_tau = 0.0\n": ""}, {KL: OFF}, "and a KL term"),
+    ("prime.toml", {"[trainer.loss]": "# no length_penalty here\n[trainer.loss]"}, {SAMPLING: OK, OTHER: DIFF}, "not DAPO"),
     # open-instruct
-    ("open_instruct.sh", {}, {**WHOLE, OVERLONG: OFF}, "it lacks Soft Overlong Punishment"),
+    ("open_instruct.sh", {}, {**WHOLE, OVERLONG: OFF, OTHER: DIFF}, "it lacks Soft Overlong Punishment"),
+    ("open_instruct.sh", {"--loss_fn dapo": "--loss_fn dppo"}, {CLIP: DEAD}, "it lacks Clip-Higher"),
+    ("open_instruct.sh", {"--loss_fn dapo": "--loss_fn $LOSS"}, {CLIP: CODE}, "left to code: Clip-Higher"),
+    ("open_instruct.sh", {"--beta 0.0": "--beta 0.0 --use_rho_correction $RHO"}, {OTHER: CODE}, "left to code: other"),
     ("open_instruct.sh", {"    --clip_higher 0.28 \\\n": ""}, {CLIP: DIFF}, "it lacks Soft"),
     ("open_instruct.sh", {"--loss_fn dapo": "--loss_fn cispo"}, {CLIP: DEAD}, "it lacks Clip-Higher"),
     ("open_instruct.sh", {"--async_steps 4": "--async_steps 1"}, {SAMPLING: CONFLICT}, "it lacks Dynamic Sampling"),
@@ -232,7 +315,7 @@ def test_a_configuration_is_read_for_what_it_does(tmp_path, fixture, edits, expe
             f for f in seen.findings if f.part == part
         ]
     assert sentence in seen.sentence
-    assert seen.conforms == seen.sentence.startswith("DAPO") & ("only if" not in seen.sentence)
+    assert seen.conforms == (seen.sentence.startswith("DAPO") and "only if" not in seen.sentence)
     for f in seen.findings:
         assert f.why or f.verdict in (OK, OFF, DIFF), f
 
@@ -278,7 +361,15 @@ def test_the_command(tmp_path):
         ("a.yaml", "learning_rate: 1", "no system's keys or entry point were found"),
         ("a.yaml", "actor_rollout_ref: {a: 1}\nworker: {actor: {b: 2}}", "it looks like verl and EasyR1"),
         ("a.yaml", "defaults: a.yaml", "includes itself"),
-        ("a.yaml", "b: &b {a: 1, c: 2}\nloss_fn: *b\nx: !!python/object/apply:os.system ['true']", "not YAML"),
+        ("a.yaml", "a: &a {b: *a}", "recursive node"),
+        ("a.yaml", "x: " + "[" * 80 + "]" * 80, "nested deeper than 60"),
+        ("a.toml", "x = " + "[" * 5000, "not TOML"),
+        ("a.py", "x = " + "-" * 100000 + "1", "nested too deeply"),
+        ("a.py", "x = 1\0", "cannot be read"),
+        ("a.py", "from trl import GRPOConfig\nGRPOConfig(beta=0)\nGRPOConfig(beta=1)", "several different GRPOConfigs"),
+        ("a.sh", "swift rlhf --beta 0\nswift rlhf --beta 1", "launches 2 runs with different settings"),
+        ("a.sh", "x=(1 2)\n" + "x=(${x[@]} ${x[@]})\n" * 30, "grow beyond 1000000 characters"),
+        ("a.sh", "x=" + "y" * 90000 + "\ny=" + "$x" * 50000, "grow beyond 1000000 characters"),
         ("a.toml", "x = = 1", "not TOML"),
         ("a.py", "def (", "line 1 is not Python"),
         ("a.py", "print(1)", "no system's keys"),
@@ -309,17 +400,19 @@ def test_bytes_sizes_and_bombs(tmp_path):
     with pytest.raises(ValueError, match="more than 20000 settings"):
         read(tmp_path / "c.yaml")
     (tmp_path / "d.sh").write_text("x=xxxxxxxxxx\n" + "x=$x$x$x$x$x$x$x$x\n" * 9)
-    with pytest.raises(ValueError, match="longer than 100000 characters"):
+    with pytest.raises(ValueError, match="grow beyond 1000000 characters"):
         read(tmp_path / "d.sh")
 
 
 def test_nothing_is_executed(tmp_path):
     marker = tmp_path / "marker"
+    value = f"!!python/object/apply:os.system ['touch {marker}']"
+    (tmp_path / "a.yaml").write_text(f"loss_fn: {{ratio_clip_max: {value}}}\n")
     (tmp_path / "a.sh").write_text(
         f"touch {marker}\nx=$(touch {marker})\ny=`touch {marker}`\nswift rlhf --beta $x --epsilon $y\n"
     )
     (tmp_path / "a.py").write_text(f"open({str(marker)!r}, 'w')\nfrom trl import GRPOConfig\nGRPOConfig(beta=0.0)\n")
-    for name in ("a.sh", "a.py"):
+    for name in ("a.sh", "a.py", "a.yaml"):
         inspect_file(tmp_path / name)
     assert not marker.exists()
 
@@ -330,7 +423,7 @@ def test_parents_are_followed_and_those_above_lose(tmp_path):
     (tmp_path / "run.yaml").write_text(
         "defaults: parent.yaml\nloss_fn: {ratio_clip_max: 0.28}\nx: ${loss_fn.a}\ny: ${y}"
     )
-    config = read(tmp_path / "run.yaml")
+    (config,) = read(tmp_path / "run.yaml")
     assert config.settings["grpo.normalize_rewards"] is True
     assert config.settings["grpo.use_dynamic_sampling"] is True
     assert config.settings["x"] == 1
@@ -341,11 +434,21 @@ def test_parents_are_followed_and_those_above_lose(tmp_path):
 def test_a_script_reads_the_file_that_it_names(tmp_path):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "base.yaml").write_text("worker: {actor: {clip_ratio_low: 0.2, clip_ratio_high: 0.3}}")
-    (tmp_path / "run.sh").write_text(
-        "python3 -m verl.trainer.main config=configs/base.yaml worker.actor.clip_ratio_high=0.28"
-    )
-    clip = inspect_file(tmp_path / "run.sh").findings[0]
-    assert (clip.part, clip.verdict) == (CLIP, OK)
+    (tmp_path / ".git").mkdir()
+    deep = tmp_path / "examples" / "deep"
+    deep.mkdir(parents=True)
+    for place in (tmp_path, deep):
+        (place / "run.sh").write_text(
+            "python3 -m verl.trainer.main config=configs/base.yaml worker.actor.clip_ratio_high=0.28"
+        )
+        clip = inspect_file(place / "run.sh").findings[0]
+        assert (clip.part, clip.verdict) == (CLIP, OK)
+    (tmp_path / ".git").rmdir()  # without a repository, only files beside the script are read
+    assert inspect_file(deep / "run.sh").findings[0].verdict == CODE
+    (tmp_path / "train.toml").write_text("[loss]\ntype = 'custom'\n")
+    (tmp_path / "split.sh").write_text("uv run rl --trainer @ train.toml --orchestrator @ gone.toml\n")
+    split = {f.part: f.verdict for f in inspect_file(tmp_path / "split.sh").findings}
+    assert (split[CLIP], split[SAMPLING]) == (CODE, CODE)
     (tmp_path / "go").write_text("#!/bin/sh\nuv run rl @ prime.toml --x 1\n")
     (tmp_path / "prime.toml").write_text((FOLDER / "prime.toml").read_text())
     assert inspect_file(tmp_path / "go").system == "prime-rl"

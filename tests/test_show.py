@@ -10,7 +10,17 @@ from dapo.config import build_recipe
 from dapo.conformance.evidence import Evidence
 from dapo.conformance.foreign.config import Config, Unresolved
 from dapo.conformance.foreign.inspect import Inspection
-from dapo.conformance.foreign.parts import CLIP, Finding, Soft, clip_higher, dual_clip, slips, soft_overlong, zero
+from dapo.conformance.foreign.parts import (
+    CLIP,
+    Finding,
+    Soft,
+    brief,
+    clip_higher,
+    dual_clip,
+    slips,
+    soft_overlong,
+    zero,
+)
 from dapo.conformance.foreign.python import read_python
 from dapo.conformance.foreign.read import read
 from dapo.conformance.foreign.shell import MARK, parse
@@ -73,10 +83,22 @@ class A:
     z: int
 f(x, y, [y, 'a'], {'k': y, **more}, {y: 1}, dict(a=1), dict(b), y * 2, y / 0, 'a' * 2, -y, -4, None, g(1), a.b)
 h[0](1)
+A.g = 3
+A.h: int = 4
+for A.h in (1, 2):
+    pass
+for q in [1]:
+    d(q, y ** 2, 10 ** 9 * 10 ** 9, 1e14 * 10 * 10)
+class E(A):
+    pass
+class F(A, E):
+    pass
+E()
 A.f(**{'p': 1}, **other)
 """
-    calls, imported = read_python("import os.path\nfrom a import b\nfrom . import c\n" + text)
-    assert imported == ("os.path", "a", "")
+    calls, imported, attributes = read_python("import os.path\nfrom a import b as d\nfrom . import c\n" + text)
+    assert imported == ("os.path", "a.b", ".c")
+    assert attributes == {"A.g": 3, "A.h": Unresolved("A.h is bound more than once")}
     (f,) = [c for c in calls if c.name == "f"]
     values = [str(v) if isinstance(v, Unresolved) else v for v in f.args]
     assert values == [
@@ -84,6 +106,14 @@ A.f(**{'p': 1}, **other)
         "'a' * 2", "-y", -4, None, "g(1)", "a.b",
     ]  # fmt: skip
     assert [c.name for c in calls if not c.name] == [""]
+    assert "E" not in {c.name for c in calls}  # a class that only inherits goes by what it inherits from
+    (b,) = [c for c in calls if c.name == "b"]
+    assert [str(v) for v in b.args] == [
+        "q is bound more than once",
+        "y ** 2",
+        "10 ** 9 * 10 ** 9",
+        "100000000000000.0 * 10 * 10",
+    ]
     (method,) = [c for c in calls if c.name == "A.f"]
     assert method.kwargs == {"p": 1, "**": Unresolved("other")}
 
@@ -95,7 +125,7 @@ def test_shell_ends_in_all_ways():
     assert parse("cmd a; then\nelse\ndo x\n# end").commands == [["cmd", "a"], ["x"]]
     assert parse("cmd a\\").commands == [["cmd", "a\\"]]
     assert parse("cmd $").commands == [["cmd", f"{MARK}$"]]
-    assert parse("f() { cmd b; }").commands == [["f"], ["{", "cmd", "b"], ["}"]]
+    assert parse("f() { cmd b; }").commands == [["f"], ["cmd", "b"]]
     assert parse("for\ncmd c").commands == [["for"], ["cmd", "c"]]
     assert parse("cmd ${x:-}y ${y-$(a)}").commands == [["cmd", "y", f"{MARK}$(a)"]]
     assert parse("x=(a\n\nb)\ncmd ${x[0]}").commands == [["cmd", f"{MARK}${{x[0]}}"]]
@@ -106,27 +136,29 @@ def test_shell_ends_in_all_ways():
 
 def test_yaml_parents_of_other_kinds(tmp_path):
     (tmp_path / "a.yaml").write_text("defaults: {x: 1}\ngrpo: {a: 1}\n")
-    assert read(tmp_path / "a.yaml").settings == {"grpo.a": 1}
+    assert read(tmp_path / "a.yaml")[0].settings == {"grpo.a": 1}
     (tmp_path / "b.yaml").write_text("defaults: [{x: y}, gone.yaml, lost.yaml]\nx: 1\n")
-    assert read(tmp_path / "b.yaml").incomplete == "the parent lost.yaml is not at hand"
+    assert read(tmp_path / "b.yaml")[0].incomplete == "the parent gone.yaml is not at hand"
     (tmp_path / "nemo.yaml").write_text("defaults: ../grpo_math_1B.yaml\nx: 1\n")
-    assert read(tmp_path / "nemo.yaml").incomplete == ""  # its values are the mapping's defaults
+    assert read(tmp_path / "nemo.yaml")[0].incomplete == ""  # its values are the mapping's defaults
     (tmp_path / "c.sh").write_text("python run.py config=gone.yaml\n")
-    assert read(tmp_path / "c.sh").incomplete == "the file gone.yaml is not at hand"
+    assert read(tmp_path / "c.sh")[0].incomplete == "the file gone.yaml is not at hand"
     (tmp_path / "d").write_text("no kind")
     with pytest.raises(ValueError, match="cannot tell what kind of file it is"):
         read(tmp_path / "d")
 
 
 def made(kind="yaml", **settings):
-    return Config(kind, "", settings)
+    return Config(kind, settings)
 
 
 def test_corners_of_the_rules():
     assert clip_higher(made(a=0.2, b=None), "a", "b").verdict == "off"
-    assert clip_higher(made(c=0.3, b=0.4), "a", "b", both="c").why == "bounds 0.3 / 0.4"
+    assert clip_higher(made(a=None, c=0.3, b=0.4), "a", "b", both="c").why == "bounds 0.3 / 0.4"
     assert dual_clip(made(c=Unresolved("$C")), "c", None).verdict == "needs-code"
     assert zero(made(a="none"), "x", {"a": 1}).verdict == "on-as-paper"
+    assert brief([1, [2, [3]], {"a": 1}, *range(9)]) == "[1, [2, [...]], {...}, 0, 1, 2, ...]"
+    assert len(brief("x" * 999)) == 203
     question = soft_overlong(Soft(20480, 4096, 1, Unresolved("$L"), True, ""))
     assert (question.verdict, question.why) == ("on-as-paper", "decided at run time: $L")
     looked = made(**{"a.eps_clip_hihg": 1, "b": 2})
@@ -139,5 +171,5 @@ def test_corners_of_the_rules():
     for tree in ({}, {"orchestrator": 1}, {"orchestrator": {"train": 1}}, {"orchestrator": {"train": {"source": 1}}},
                  {"orchestrator": {"train": {"source": [{"curriculum": 1}, 1]}}},
                  {"orchestrator": {"train": {"source": [{"curriculum": {"gates": 1}}]}}}):  # fmt: skip
-        found = inspect_prime(Config("toml", "", {}, tree=tree))
+        found = inspect_prime(Config("toml", {}, tree=tree))
         assert [f.verdict for f in found if f.part == "Dynamic Sampling"] == ["off"]

@@ -29,6 +29,12 @@ COLOURS = {
 }  # fmt: skip
 
 
+def _clean(text: str) -> str:
+    """Text from a foreign file as a terminal may show it: no control characters, no lone surrogates."""
+    printable = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return printable.encode("utf-8", "backslashreplace").decode()
+
+
 def print_inspection(console: Console, inspection: Inspection) -> None:
     """Each part with what the file says, the paper's value and the reason; then what a run of it may be called."""
     console.print(f"{inspection.system}, read by its keys of {inspection.version}", style="italic", highlight=False)
@@ -36,7 +42,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
         console.print(f"  [{COLOURS[f.verdict]}]{f.verdict:>18}[/] [bold]{f.part}[/bold]: ", end="", highlight=False)
         reason = f"; {f.why}" if f.why else ""
         paper = f" [paper: {f.paper}]" if f.paper and f.verdict != "on-as-paper" else ""
-        console.print(f"{f.seen}{reason}{paper}", markup=False, highlight=False, soft_wrap=True)
+        console.print(_clean(f"{f.seen}{reason}{paper}"), markup=False, highlight=False, soft_wrap=True)
     console.print(f"verdict: {inspection.sentence}", style="bold", markup=False, highlight=False, soft_wrap=True)
 
 

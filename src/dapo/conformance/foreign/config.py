@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+MAX_KEYS = 20_000
+MAX_DEPTH = 60
+
 
 @dataclass(frozen=True)
 class Unresolved:
@@ -17,25 +20,31 @@ class Unresolved:
 
 @dataclass(frozen=True)
 class Call:
-    """A call in a Python file: positional and keyword arguments as values or Unresolved."""
+    """A call in a Python file: positional and keyword arguments as values or Unresolved; `bound`: the name it is given to."""
 
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    bound: str = ""
+
+    @property
+    def short(self) -> str:
+        return self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
 class Config:
-    """One file, read. `settings`: dotted keys. `words`: everything on the command lines. `tree`: nested tables, if any.
+    """One launch, read. `settings`: dotted keys. `words`: the launching command, or the modules that a Python file imports.
 
-    `calls`: calls in a Python file. `incomplete`: why unset keys may have values after all, such as a parent file that
-    is not at hand. `kind`: yaml, toml, shell or python.
+    `entry`: the module or script that the command starts, if it is one that we know. `tree`: nested tables, if any. `calls`:
+    calls in a Python file. `incomplete`: why unset keys may have values after all, such as a parent file that is not at
+    hand. `kind`: yaml, toml, shell or python.
     """
 
     kind: str
-    text: str
     settings: Mapping[str, Any]
     words: tuple[str, ...] = ()
+    entry: str = ""
     tree: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     incomplete: str = ""
@@ -57,38 +66,33 @@ class Config:
         """The keys that begin with `prefix`."""
         return (key for key in self.settings if key.startswith(prefix))
 
-    def says(self, *words: str) -> bool:
-        """True if any of the words stands on a command line, or (in a script) within one."""
-        return any(word in given for word in words for given in self.words)
 
-
-MAX_KEYS = 20_000  # aliases of YAML can make a small file enormous
-
-
-def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables as dotted keys; lists stay values. Errors: ValueError beyond MAX_KEYS."""
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys; lists stay values. Errors: ValueError beyond MAX_KEYS or MAX_DEPTH."""
     out: dict[str, Any] = {}
-    todo = [("", tree)]
+    todo = [(prefix, tree, 0)]
+    tables = 0
     while todo:
-        prefix, table = todo.pop()
+        start, table, depth = todo.pop()
+        tables += 1
         for key, value in table.items():
             if isinstance(value, Mapping):
-                todo.append((f"{prefix}{key}.", value))
+                todo.append((f"{start}{key}.", value, depth + 1))
             else:
-                out[f"{prefix}{key}"] = value
-        if len(out) + len(todo) > MAX_KEYS:
-            raise ValueError(f"more than {MAX_KEYS} settings")
+                out[f"{start}{key}"] = value
+        if len(out) + len(todo) + tables > MAX_KEYS or depth > MAX_DEPTH:
+            raise ValueError(f"more than {MAX_KEYS} settings, or nested deeper than {MAX_DEPTH}")
     return out
 
 
 def scalar(text: str) -> Any:
-    """A word of a command line as bool, None, int, float, list or the word itself."""
+    """A word as bool, None, int, float, list or the word itself."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     if text.startswith("[") and text.endswith("]"):
-        return [scalar(item) for item in text[1:-1].split(",") if item.strip()]
-    known = {"true": True, "false": False, "null": None, "none": None}
+        return [scalar(item) for item in text[1:-1].replace("[", "").replace("]", "").split(",") if item.strip()]
+    known = {"true": True, "false": False, "null": None, "none": None, "~": None}
     if text.lower() in known:
         return known[text.lower()]
     for kind in (int, float):

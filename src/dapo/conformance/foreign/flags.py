@@ -16,7 +16,7 @@ OPENRLHF_OLD = {
 
 def is_openrlhf(c: Config) -> bool:
     """`openrlhf.cli.train_ppo_ray`."""
-    return c.says("openrlhf.cli.train_ppo")
+    return any(c.under("actor.eps_clip")) and any(c.under("algo."))
 
 
 def inspect_openrlhf(c: Config) -> list[Finding]:
@@ -50,7 +50,7 @@ def _openrlhf_clip(c: Config) -> Finding:
             "one bound for both sides",
         )
     low, high = both if isinstance(both, list) and len(both) == 2 else (both, None)
-    return p.clip_higher(Config(c.kind, c.text, {f"{key} LO": low, f"{key} HI": high}), f"{key} LO", f"{key} HI")
+    return p.clip_higher(Config(c.kind, {f"{key} LO": low, f"{key} HI": high}), f"{key} LO", f"{key} HI")
 
 
 def _openrlhf_filter(c: Config) -> Finding:
@@ -66,7 +66,8 @@ def _openrlhf_filter(c: Config) -> Finding:
         return Finding(
             p.SAMPLING, "on-different-value", seen, paper, "keeps groups by another range of their mean score"
         )
-    if span == [0, 1] and "dapo" in str(c.get("reward.remote_url", "")):
+    rule = str(c.get("reward.remote_url", "")).rpartition("/")[2]
+    if span == [0, 1] and "dapo" in rule:
         why = (
             "the scores of the dapo rule are +-1, and the range 0 1 drops every group that is not more than half right"
         )
@@ -89,7 +90,7 @@ def _openrlhf_overlong(c: Config) -> Finding:
 
 def is_slime(c: Config) -> bool:
     """slime's and miles's own flags beside Megatron's."""
-    return c.has("rollout_batch_size") and (c.has("advantage_estimator") or c.has("rm_type") or c.has("eps_clip"))
+    return c.has("rollout_batch_size") and (c.has("rm_type") or c.has("eps_clip") or c.has("custom_rm_path"))
 
 
 def inspect_slime(c: Config) -> list[Finding]:
@@ -150,21 +151,18 @@ def _slime_std(c: Config) -> Finding:
 
 def is_open_instruct(c: Config) -> bool:
     """open_instruct's grpo_fast.py or grpo.py."""
-    return c.says("open_instruct/grpo", "open_instruct.grpo")
+    return c.has("active_sampling") or c.has("num_unique_prompts_rollout")
 
 
 def inspect_open_instruct(c: Config) -> list[Finding]:
     """Section 12 of the mapping. Its unset upper bound is 0.272, so asymmetric by default."""
-    cispo = c.get("loss_fn", "dapo") == "cispo"
+    kind = c.get("loss_fn", "dapo")
     clip = p.clip_higher(c, "clip_lower", "clip_higher", 0.2, 0.272)
-    if cispo:
-        clip = Finding(
-            p.CLIP,
-            "set-but-no-effect",
-            f"{clip.seen}, loss_fn = cispo",
-            clip.paper,
-            "cispo clips weights, not the loss",
-        )
+    if why := p.open_question(kind):
+        clip = Finding(p.CLIP, "needs-code", f"{clip.seen}, {p.show(c, 'loss_fn', 'dapo')}", clip.paper, why)
+    elif kind != "dapo":
+        why = f"the loss {kind} does not clip the ratio by these bounds"
+        clip = Finding(p.CLIP, "set-but-no-effect", f"{clip.seen}, loss_fn = {kind}", clip.paper, why)
     return [
         clip,
         _active_sampling(c),
@@ -175,6 +173,7 @@ def inspect_open_instruct(c: Config) -> list[Finding]:
             c, p.STD, "advantage_normalization_type", "standard", "centered", "standard", "not divided by the deviation"
         ),
         _open_instruct_mask(c),
+        *p.other(c, "use_rho_correction", True, "weights pi_old / pi_engine in the loss"),
     ]
 
 
@@ -204,6 +203,7 @@ def _non_stop(c: Config) -> Finding:
 
 def _open_instruct_mask(c: Config) -> Finding:
     seen = p.show(c, "mask_truncated_completions", False)
-    if c.get("mask_truncated_completions", False) is True:
+    masked = c.get("mask_truncated_completions", False)
+    if masked is True:
         return Finding(p.MASK, "conflict", seen, "off", "masking misaligns the groups (issue 1794)")
-    return Finding(p.MASK, "on-as-paper", seen, "off")
+    return p.both_overlong(None, masked, seen)

@@ -14,12 +14,13 @@ Verdict = Literal[
 ]
 CLIP, SAMPLING, TOKENS, OVERLONG = "Clip-Higher", "Dynamic Sampling", "token-level loss", "Soft Overlong Punishment"
 KL, STD, MASK, DUAL = "no KL term", "group-normalised advantage", "no overlong filtering", "dual clip"
-REWARD, OTHER = "rule-based reward", "other"
+REWARD, RATIO, OTHER = "rule-based reward", "token-level ratio", "other"
 CORE = (CLIP, SAMPLING, TOKENS, OVERLONG, KL, STD)
 L_MAX, L_CACHE = 20480, 4096
 UNFILTERED = "groups with all answers alike are trained"
 OF_MEANS = "the mean is of responses' means"
 SLIP = 0.88  # similarity of two names
+MOST_SLIPS = 500
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,20 @@ class Finding:
 def show(c: Config, key: str, default: Any = None) -> str:
     """`key = value`, or that it is not set and what then holds."""
     if c.has(key):
-        value = c.settings[key]
-        return f"{key} = {'(' + str(value) + ')' if isinstance(value, Unresolved) else value}"
+        return f"{key} = {brief(c.settings[key])}"
     return f"{key} not set" + (f" (default {default})" if not c.incomplete else f" ({c.incomplete})")
+
+
+def brief(value: Any, depth: int = 2) -> str:
+    """A value in few words; lists are cut, whatever they hold."""
+    if isinstance(value, list):
+        inside = ", ".join(brief(v, depth - 1) for v in value[:6]) if depth else "..."
+        return f"[{inside}{', ...' if len(value) > 6 else ''}]"
+    if isinstance(value, dict):
+        return "{...}"
+    text = str(value)
+    text = text if len(text) <= 200 else f"{text[:200]}..."
+    return f"({text})" if isinstance(value, Unresolved) else text
 
 
 def open_question(*values: Any) -> str:
@@ -48,19 +60,18 @@ def open_question(*values: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """True for int and float, not for bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """True for int and float of a size that a setting can have, not for bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15
 
 
 def clip_higher(
     c: Config, low_key: str, high_key: str, low: float = 0.2, high: float | None = None, both: str = ""
 ) -> Finding:
-    """Asymmetric ratio bounds. low, high: defaults (None: the upper follows the lower); both: an older key for the two."""
+    """Asymmetric ratio bounds. low, high: defaults (None: the upper follows the lower); both: what null falls back to."""
+    eps_low, eps_high = c.get(low_key, low), c.get(high_key, high)
     fallback = c.get(both, low) if both else low
-    eps_low = c.get(low_key, fallback)
-    eps_high = c.get(high_key, high)
     eps_low = fallback if eps_low is None else eps_low
-    eps_high = eps_low if eps_high is None else eps_high
+    eps_high = (fallback if both else eps_low) if eps_high is None else eps_high
     seen = f"{show(c, low_key, low)}, {show(c, high_key, high if high is not None else 'the same')}"
     paper = "0.2 / 0.28"
     if why := open_question(eps_low, eps_high):
@@ -87,12 +98,13 @@ def switch(c: Config, part: str, key: str, on: Any, default: Any, paper: str, wh
 
 
 def zero(c: Config, part: str, terms: dict[str, Any], paper: str = "0") -> Finding:
-    """A term that must not be there: off-values are 0, False, None and "none"; terms: {key: default}."""
-    values = {key: c.get(key, default) for key, default in terms.items()}
+    """A term that must not be there: off-values are 0, False and "none"; terms: {key: default}, and null is the default."""
+    given = {key: c.get(key, default) for key, default in terms.items()}
+    values = {key: terms[key] if value is None else value for key, value in given.items()}
     seen = ", ".join(show(c, key, default) for key, default in terms.items())
     present = [key for key, v in values.items() if not isinstance(v, Unresolved) and v not in (0, False, None, "none")]
     if present:
-        return Finding(part, "off", seen, paper, f"{present[0]} = {values[present[0]]} is on")
+        return Finding(part, "off", seen, paper, f"{present[0]} is {brief(values[present[0]])}")
     if why := open_question(*values.values()):
         return Finding(part, "needs-code", seen, paper, why)
     return Finding(part, "on-as-paper", seen, paper)
@@ -115,6 +127,8 @@ def soft_overlong(s: Soft) -> Finding:
     paper = f"L_max {L_MAX}, L_cache {L_CACHE}, factor 1, at most -1"
     if why := open_question(s.L_max, s.L_cache, s.factor):
         return Finding(OVERLONG, "needs-code", s.seen, paper, why)
+    if not s.capped and (why := open_question(s.limit)):
+        return Finding(OVERLONG, "needs-code", s.seen, paper, f"without a cap the generation limit decides; {why}")
     if not all(is_number(v) for v in (s.L_max, s.L_cache, s.factor)):
         return Finding(OVERLONG, "conflict", s.seen, paper, "a length is missing or not a number")
     if not 0 < s.L_cache < s.L_max:
@@ -163,7 +177,7 @@ def stale(c: Config, part: str, keys: dict[str, str]) -> list[Finding]:
 def slips(c: Config) -> list[Finding]:
     """Keys that no rule looked at and that are almost a key of the mapping, beside it: probably slips of the pen."""
     found = []
-    for key in sorted(set(c.settings) - c.asked):
+    for key in sorted(set(c.settings) - c.asked)[:MOST_SLIPS]:
         parent, _, name = key.rpartition(".")
         siblings = [k.rpartition(".")[2] for k in c.asked if k.rpartition(".")[0] == parent]
         close = difflib.get_close_matches(name, siblings, 1, SLIP)
@@ -173,19 +187,36 @@ def slips(c: Config) -> list[Finding]:
     return found
 
 
-def both_overlong(findings: list[Finding], masked: bool, seen: str) -> list[Finding]:
+def both_overlong(overlong: Finding | None, masked: Any, seen: str) -> Finding:
     """Soft punishment and masking together are a conflict (DAPO section 3.4: one replaces the other)."""
-    on = [
-        f for f in findings if f.part == OVERLONG and f.verdict in ("on-as-paper", "on-different-value", "needs-code")
+    if why := open_question(masked):
+        return Finding(MASK, "needs-code", seen, "off", why)
+    if masked is not True:
+        return Finding(MASK, "on-as-paper", seen, "off")
+    if overlong and overlong.verdict in ("on-as-paper", "on-different-value", "needs-code"):
+        return Finding(
+            MASK, "conflict", seen, "off", "truncated responses are masked and punished: alternatives, never both"
+        )
+    return Finding(MASK, "on-different-value", seen, "off", "overlong filtering, which the soft punishment replaced")
+
+
+def other(c: Config, key: str, default: Any, why: str) -> list[Finding]:
+    """Something that DAPO has not: named if it is on, left to code if that is decided elsewhere."""
+    value = c.get(key, default)
+    if not isinstance(value, Unresolved) and value in (None, False, 0, "none"):
+        return []
+    question = open_question(value)
+    return [
+        Finding(
+            OTHER, "needs-code" if question else "on-different-value", show(c, key, default), "off", question or why
+        )
     ]
-    if masked and on:
-        return [
-            Finding(
-                MASK, "conflict", seen, "off", "truncated responses are masked and punished: alternatives, never both"
-            )
-        ]
-    if masked:
-        return [
-            Finding(MASK, "on-different-value", seen, "off", "overlong filtering, which the soft punishment replaced")
-        ]
-    return [Finding(MASK, "on-as-paper", seen, "off")]
+
+
+def token_ratio(c: Config, key: str, default: str, fine: tuple[str, ...]) -> list[Finding]:
+    """The level of the importance ratio, where a system has a key for it; nothing is said of its default."""
+    value = c.get(key, default)
+    if value in fine:
+        return []
+    why = open_question(value) or f"{value}: the ratio or its clip is not the token's"
+    return [Finding(RATIO, "needs-code" if open_question(value) else "off", show(c, key, default), "token", why)]

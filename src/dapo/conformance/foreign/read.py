@@ -1,4 +1,4 @@
-"""From a file to a Config: YAML safely, TOML, shell by a tokenizer, Python by its syntax tree. Nothing is executed."""
+"""From a file to the launches in it: YAML without tags, TOML, shell by a tokenizer, Python by its syntax tree; none is run."""
 
 import re
 import tomllib
@@ -8,22 +8,35 @@ from typing import Any
 
 import yaml
 
-from dapo.conformance.foreign.config import Config, Unresolved, flatten, scalar
+from dapo.conformance.foreign.config import MAX_DEPTH, MAX_KEYS, Config, Unresolved, flatten, scalar
 from dapo.conformance.foreign.python import read_python
 from dapo.conformance.foreign.shell import MARK, parse
 
 LIMIT = 2_000_000  # bytes; a configuration is smaller
 REFERENCE = re.compile(r"\$\{([^${}]+)\}")
+OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/-]*=")
+KNOWN_PARENTS = {"grpo_math_1B.yaml"}  # NeMo-RL's base, whose values are the mapping's defaults
+KNOWN_GROUPS = {
+    "_self_",
+    "ppo_trainer",
+    "ppo_megatron_trainer",
+    "dapo_trainer",
+    "dapo_megatron_trainer",
+}  # the same for verl
+KNOWN_BASE = "examples/config.yaml"  # the same for EasyR1
+SPEAKS = {"echo", "printf", "cat", "cp", "mv", "pip", "pip3", "git", "cd", "export", "unset", "source", "mkdir", "rm"}
+ELSEWHERE = {
+    f"{MARK}$@",
+    f"{MARK}$*",
+    f"{MARK}${{@}}",
+    f"{MARK}${{@:1}}",
+    f"{MARK}${{@:2}}",
+}  # arguments given at run time
 
 
-def read(path: Path) -> Config:
-    """Errors: ValueError saying why the file cannot be read; OSError."""
-    if path.stat().st_size > LIMIT:
-        raise ValueError(f"{path} has {path.stat().st_size} bytes; a configuration file has at most {LIMIT}")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text: {error}") from None
+def read(path: Path) -> list[Config]:
+    """The launches of a file; one, but for shell scripts. Errors: ValueError saying why it cannot be read; OSError."""
+    text = _text(path)
     readers = {".yaml": _yaml, ".yml": _yaml, ".toml": _toml, ".sh": _shell, ".bash": _shell, ".py": _python}
     suffix = path.suffix.lower()
     if suffix not in readers and text.startswith("#!") and "sh" in text.partition("\n")[0]:
@@ -36,17 +49,28 @@ def read(path: Path) -> Config:
         raise ValueError(f"{path} cannot be read: {error}") from None
 
 
-def _yaml(text: str, path: Path) -> Config:
-    tree, incomplete = _with_parents(_load_yaml(text), path, ())
-    settings = flatten(tree)
-    return Config(
-        "yaml", text, {k: _refer(v, settings, ()) for k, v in settings.items()}, tree=tree, incomplete=incomplete
-    )
+def _text(path: Path) -> str:
+    if path.stat().st_size > LIMIT:
+        raise ValueError(f"{path} has {path.stat().st_size} bytes; a configuration file has at most {LIMIT}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text: {error}") from None
+
+
+def _yaml(text: str, path: Path) -> list[Config]:
+    tree, incomplete = _with_parents(_load_yaml(text), path, (path.resolve(),))
+    return [Config("yaml", _resolved(flatten(tree)), tree=tree, incomplete=incomplete)]
+
+
+def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: _refer(value, settings, ()) for key, value in settings.items()}
 
 
 def _load_yaml(text: str) -> dict[str, Any]:
+    """Every scalar is read as text first, so tags and dates mean nothing. Errors: ValueError."""
     try:
-        tree = yaml.safe_load(text)
+        tree = _plain(yaml.load(text, Loader=yaml.BaseLoader), 0, [0])  # BaseLoader makes text only
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {error}") from None
     if not isinstance(tree, dict):
@@ -54,29 +78,38 @@ def _load_yaml(text: str) -> dict[str, Any]:
     return tree
 
 
-def _with_parents(tree: dict[str, Any], path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], str]:
-    """The tree over those of the files that its `defaults` names as paths; and what is missing, if something is.
+def _plain(node: Any, depth: int, count: list[int]) -> Any:
+    """The tree with its scalars read; aliases are copied, and neither they nor nesting may grow without bound."""
+    count[0] += 1
+    if count[0] > MAX_KEYS or depth > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_KEYS} settings, or nested deeper than {MAX_DEPTH}")
+    if isinstance(node, dict):
+        under = _plain(node["<<"], depth + 1, count) if isinstance(node.get("<<"), dict) else {}
+        return {**under, **{str(k): _plain(v, depth + 1, count) for k, v in node.items() if k != "<<"}}
+    if isinstance(node, list):
+        return [_plain(item, depth + 1, count) for item in node]
+    return scalar(node)
 
-    Only `.yaml` paths are followed (NeMo-RL). Hydra's lists of groups name files that its own search path holds, and their
-    values are the defaults of the mapping.
+
+def _with_parents(tree: dict[str, Any], path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], str]:
+    """The tree over those that its `defaults` names, as far as they are at hand beside it; and what is missing.
+
+    Known bases of the systems need not be at hand: their values are the mapping's defaults.
     """
     parents = tree.get("defaults")
     names = [parents] if isinstance(parents, str) else parents if isinstance(parents, list) else []
     merged: dict[str, Any] = {}
     missing = ""
-    for name in (n for n in names if isinstance(n, str) and n.endswith((".yaml", ".yml"))):
-        parent = (path.parent / name).resolve()
+    for name in (n for n in names if isinstance(n, str) and n not in KNOWN_GROUPS):
+        parent = (path.parent / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")).resolve()
         if parent in seen:
             raise ValueError(f"defaults: {name} includes itself")
         if parent.is_file():
-            above, lost = _with_parents(_load_yaml(parent.read_text(encoding="utf-8-sig")), parent, (*seen, parent))
+            above, lost = _with_parents(_load_yaml(_text(parent)), parent, (*seen, parent))
             merged, missing = _merge(merged, above), missing or lost
         elif parent.name not in KNOWN_PARENTS:
-            missing = f"the parent {name} is not at hand"
+            missing = missing or f"the parent {name} is not at hand"
     return _merge(merged, {k: v for k, v in tree.items() if k != "defaults"}), missing
-
-
-KNOWN_PARENTS = ("grpo_math_1B.yaml",)  # NeMo-RL's base, whose values are the mapping's defaults
 
 
 def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,61 +131,91 @@ def _refer(value: Any, settings: Mapping[str, Any], seen: tuple[str, ...]) -> An
     return Unresolved(value)
 
 
-def _toml(text: str, path: Path) -> Config:
-    del path
+def _load_toml(text: str) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"not TOML: {error}") from None
-    return Config("toml", text, flatten(tree), tree=tree)
 
 
-def _python(text: str, path: Path) -> Config:
+def _toml(text: str, path: Path) -> list[Config]:
     del path
-    calls, imported = read_python(text)
-    return Config("python", text, {}, words=imported, calls=calls)
+    tree = _load_toml(text)
+    return [Config("toml", flatten(tree), tree=tree)]
 
 
-def _shell(text: str, path: Path) -> Config:
-    """Settings are `key=value` words and `--key value` flags of every command; a file that a flag names is read under them."""
-    script = parse(text)
-    settings: dict[str, Any] = {}
-    words: list[str] = []
-    for command in script.commands:
-        words += command
-        settings |= _flags(command)
-        settings |= dict(_override(word) for word in command if _is_override(word))
-    base = next((scalar(w.partition("=")[2]) for w in words if w.startswith("config=")), None)
-    base = base or settings.get("config") or next((w for w in words if w.endswith(".toml")), None)
-    tree, incomplete = _base(base, path)
-    return Config("shell", text, {**flatten(tree), **settings}, tuple(words), tree, incomplete=incomplete)
+def _python(text: str, path: Path) -> list[Config]:
+    del path
+    calls, imported, attributes = read_python(text)
+    return [Config("python", attributes, words=imported, calls=calls)]
 
 
-def _base(name: Any, path: Path) -> tuple[dict[str, Any], str]:
-    """The file that a script builds on, if it is at hand: beside the script or in a folder above it."""
-    if not isinstance(name, str) or not name.endswith((".yaml", ".yml", ".toml")):
-        return {}, ""
-    found = next((p for folder in path.resolve().parents if (p := folder / name).is_file()), None)
-    if found is None:
-        return {}, "" if name.endswith(EASYR1_BASE) else f"the file {name} is not at hand"
-    config = read(found)
-    return dict(config.tree), config.incomplete
+def _shell(text: str, path: Path) -> list[Config]:
+    """Every command that could launch something, with its own settings only."""
+    commands = [c for c in parse(text).commands if c[0] not in SPEAKS and len(c) > 1]
+    return [_command(command, path) for command in commands]
 
 
-EASYR1_BASE = "examples/config.yaml"  # whose values are the mapping's defaults
+def _command(command: list[str], path: Path) -> Config:
+    """`key=value` words and `--key value` flags, over the files that `config=`, `--config` and `@` name."""
+    words = [w for w in command if w not in ELSEWHERE]
+    flags = _flags(words)
+    overrides: dict[str, Any] = {}
+    for word in (w for w in words if OVERRIDE.match(w)):
+        overrides |= _override(word)
+    tree, incomplete = _bases(words, {**flags, **overrides}, path)
+    settings = {**flatten(tree), **flags, **overrides}
+    if len(settings) > MAX_KEYS:
+        raise ValueError(f"more than {MAX_KEYS} settings")
+    return Config("shell", _resolved(settings), tuple(words), tree=tree, incomplete=incomplete)
 
 
-def _is_override(word: str) -> bool:
-    return bool(re.match(r"\+{0,2}[A-Za-z_][\w.]*=", word)) and not word.startswith("--")
+def _bases(words: list[str], settings: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], str]:
+    """(the tables of the files that a command builds on, what is not at hand)."""
+    named = [("", settings.get(key)) for key in ("config", "config_file")]
+    for i, word in enumerate(words[:-1]):
+        if word == "@":
+            before = words[i - 1] if i else ""
+            named.append((before.removeprefix("--") if before.startswith("--") else "", words[i + 1]))
+    tree: dict[str, Any] = {}
+    missing = "a configuration that --config-name names" if "config_name" in settings else ""
+    for mount, name in named:
+        if not isinstance(name, str) or not name.endswith((".yaml", ".yml", ".toml")):
+            continue
+        found = _find(name, path)
+        if found is None:
+            missing = missing or ("" if name.endswith(KNOWN_BASE) else f"the file {name}")
+            continue
+        inside = _load_toml(_text(found)) if name.endswith(".toml") else None
+        if inside is None:
+            inside, lost = _with_parents(_load_yaml(_text(found)), found, (found.resolve(),))
+            missing = missing or lost.removesuffix(" is not at hand")
+        tree = _merge(tree, {mount: inside} if mount else inside)
+    return tree, f"{missing} is not at hand" if missing else ""
+
+
+def _find(name: str, path: Path) -> Path | None:
+    """A file that a script names: beside it, or in a folder above it within the same repository."""
+    folders = [path.resolve().parent]
+    roots = [i for i, folder in enumerate(path.resolve().parents) if (folder / ".git").exists()]
+    if roots:
+        folders = list(path.resolve().parents)[: roots[0] + 1]
+    return next((p for folder in folders if (p := folder / name).is_file()), None)
 
 
 def _value(text: str) -> Any:
-    return Unresolved(text.replace(MARK, "")) if MARK in text else scalar(text)
+    return Unresolved(text.replace(MARK, "") or "a branch decides") if MARK in text else scalar(text)
 
 
-def _override(word: str) -> tuple[str, Any]:
+def _override(word: str) -> dict[str, Any]:
+    """key=value; a Hydra table key={a:1,b:2} gives a key for each entry."""
     key, _, value = word.lstrip("+").partition("=")
-    return key, _value(value)
+    if not (value.startswith("{") and value.endswith("}")):
+        return {key: _value(value)}
+    pairs = [item.partition(":") for item in value[1:-1].split(",")]
+    if MARK in value or "{" in value[1:] or not all(colon for _, colon, _ in pairs):
+        return {key: Unresolved(value.replace(MARK, ""))}
+    return {f"{key}.{name.strip()}": scalar(inner) for name, _, inner in pairs}
 
 
 def _flags(command: list[str]) -> dict[str, Any]:
@@ -164,8 +227,10 @@ def _flags(command: list[str]) -> dict[str, Any]:
             values.append(word)
             continue
         if name:
-            read_values = [_value(v) for v in values if v]
-            out[name] = True if not read_values else read_values[0] if len(read_values) == 1 else read_values
-        name, equals, value = word[2:].partition("=")
-        name, values = name.replace("-", "_"), [value] if equals else []
+            read_values = [_value(v) for v in values if v and not OVERRIDE.match(v)]
+            several = read_values if len(read_values) > 1 else (read_values or [True])[0]
+            out[name] = Unresolved("a branch decides") if values[:1] == [MARK] else several
+        branch = MARK in word.partition("=")[0]
+        name, equals, value = word[2:].replace(MARK, "" if branch else MARK).partition("=")
+        name, values = name.replace("-", "_"), [value] if equals else [MARK] if branch else []
     return out

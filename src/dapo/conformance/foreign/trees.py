@@ -10,17 +10,12 @@ from dapo.conformance.foreign.parts import Finding
 
 def is_nemo(c: Config) -> bool:
     """`loss_fn` with ratio_clip_*, or `grpo` beside `policy`."""
-    return (
-        any(c.under("loss_fn.ratio_clip"))
-        or (any(c.under("grpo.")) and any(c.under("policy.")))
-        or c.says("run_grpo_math")
-    )
+    return any(c.under("loss_fn.ratio_clip")) or (any(c.under("grpo.")) and any(c.under("policy.")))
 
 
 def inspect_nemo(c: Config) -> list[Finding]:
     """Section 4 of the mapping."""
     overlong = _nemo_overlong(c)
-    masked = c.get("grpo.overlong_filtering", False) is True
     return [
         p.clip_higher(c, "loss_fn.ratio_clip_min", "loss_fn.ratio_clip_max", 0.2, 0.2),
         *_nemo_sampling(c),
@@ -28,7 +23,7 @@ def inspect_nemo(c: Config) -> list[Finding]:
         overlong,
         p.zero(c, p.KL, {"loss_fn.reference_policy_kl_penalty": 0.01}),
         p.switch(c, p.STD, "grpo.normalize_rewards", True, True, "true"),
-        *p.both_overlong([overlong], masked, p.show(c, "grpo.overlong_filtering", False)),
+        p.both_overlong(overlong, c.get("grpo.overlong_filtering", False), p.show(c, "grpo.overlong_filtering", False)),
         p.dual_clip(c, "loss_fn.ratio_clip_c", None),
         _nemo_reward(c),
     ]
@@ -39,6 +34,8 @@ def _nemo_sampling(c: Config) -> list[Finding]:
     on = p.switch(c, p.SAMPLING, "grpo.use_dynamic_sampling", True, False, paper, p.UNFILTERED)
     if on.verdict != "on-as-paper":
         return [on]
+    if why := p.open_question(c.get("grpo.async_grpo.enabled", False)):
+        return [Finding(p.SAMPLING, "needs-code", on.seen, paper, why)]
     if c.get("grpo.async_grpo.enabled", False) is True:
         seen = f"{on.seen}, {p.show(c, 'grpo.async_grpo.enabled')}"
         return [Finding(p.SAMPLING, "set-but-no-effect", seen, paper, "the asynchronous path does not do it")]
@@ -72,18 +69,18 @@ def _nemo_overlong(c: Config) -> Finding:
     on = p.switch(c, p.OVERLONG, f"{prefix}enabled", True, False, "4096 of 20480")
     if on.verdict != "on-as-paper":
         return on
-    limit, L_max = c.get(limit_key), c.get(keys[2], c.get("policy.max_total_sequence_length"))
+    whole = c.get("policy.max_total_sequence_length", 512)
+    limit, L_max = c.get(limit_key, whole), c.get(keys[2], whole)
     return p.soft_overlong(p.Soft(L_max, c.get(keys[0], 128), c.get(keys[1], 1), limit, capped=False, seen=seen))
 
 
 def is_roll(c: Config) -> bool:
     """`actor_train` with ROLL's switches, or its pipeline."""
-    return any(c.under("actor_train.")) or c.says("start_rlvr_pipeline")
+    return any(c.under("actor_train.")) or c.has("use_pg_clip_range")
 
 
 def inspect_roll(c: Config) -> list[Finding]:
     """Section 7 of the mapping."""
-    masked = c.get("max_len_mask", False) is True
     lookalike = [Finding(p.SAMPLING, "off", p.show(c, "difficulty_mask"), "", "masks groups, and samples no others")]
     return [
         *_roll_clip(c),
@@ -101,9 +98,13 @@ def inspect_roll(c: Config) -> list[Finding]:
         Finding(p.OVERLONG, "off", "no such key", "4096 of 20480", "ROLL has none"),
         _roll_kl(c),
         _roll_std(c),
-        *p.both_overlong([], masked, p.show(c, "max_len_mask", False)),
+        p.both_overlong(None, c.get("max_len_mask", False), p.show(c, "max_len_mask", False)),
+        *p.other(c, "dual_clip_loss", False, "a cap for negative advantages"),
         *p.stale(c, p.SAMPLING, {"use_additional_prompts": "it is is_use_additional_prompts now"}),
     ]
+
+
+ROLL_LIMITS = {"threshold_up": 1, "threshold_down": 0}  # of the mean of 0/1 rewards
 
 
 def _roll_clip(c: Config) -> list[Finding]:
@@ -121,9 +122,11 @@ def _roll_clip(c: Config) -> list[Finding]:
 
 
 def _roll_sampling(c: Config) -> list[Finding]:
-    domains = c.tree.get("rewards", {})
+    domains = sorted({k.split(".")[1] for k in c.under("rewards.")})
     paper = "mean_filter or std_filter for every domain, is_use_additional_prompts"
-    if not isinstance(domains, Mapping) or not domains:
+    if not domains and (why := p.open_question(c.get("rewards"))):
+        return [Finding(p.SAMPLING, "needs-code", "rewards", paper, why)]
+    if not domains:
         return [Finding(p.SAMPLING, "off", "no reward domain has a filter", paper)]
     kinds = {d: c.get(f"rewards.{d}.query_filter_config.type", "no_filter") for d in domains}
     refill = c.get("is_use_additional_prompts", False)
@@ -138,6 +141,11 @@ def _roll_sampling(c: Config) -> list[Finding]:
         return [Finding(p.SAMPLING, "conflict", seen, paper, f"the domain {without[0]} is not filtered")]
     if refill is not True:
         return [Finding(p.SAMPLING, "off", seen, paper, "groups are dropped and not replaced")]
+    limits = [(f"rewards.{d}.query_filter_config.filter_args.{k}", v) for d in domains for k, v in ROLL_LIMITS.items()]
+    other = [k for k, v in limits if c.get(k, v) != v]
+    if other:
+        why = "groups are dropped by another pass rate"
+        return [Finding(p.SAMPLING, "on-different-value", f"{seen}, {p.show(c, other[0])}", paper, why)]
     return [Finding(p.SAMPLING, "on-as-paper", seen, paper)]
 
 
@@ -162,13 +170,13 @@ def _roll_std(c: Config) -> Finding:
 
 def is_areal(c: Config) -> bool:
     """`actor.eps_clip` or `gconfig` beside `actor`."""
-    return c.has("actor.eps_clip") or (any(c.under("gconfig.")) and any(c.under("actor.")))
+    return any(c.under("gconfig.")) and any(c.under("actor."))
 
 
 def inspect_areal(c: Config) -> list[Finding]:
     """Section 8 of the mapping."""
     why = "trainer.train(dynamic_filter_fn=...) decides; no key does"
-    if c.get("dynamic_bs", False) or c.get("actor.dynamic_bs", False):
+    if c.get("dynamic_bs", False) is True or c.get("actor.dynamic_bs", False) is True:
         why = f"dynamic_bs is a variable batch size, not dynamic sampling; {why}"
     return [
         p.clip_higher(c, "actor.eps_clip", "actor.eps_clip_higher"),
@@ -177,6 +185,9 @@ def inspect_areal(c: Config) -> list[Finding]:
         *_areal_overlong(c),
         p.zero(c, p.KL, {"actor.kl_ctl": 0.1}),
         _areal_std(c),
+        *p.token_ratio(c, "actor.importance_sampling_level", "token", ("token",)),
+        *p.other(c, "actor.use_decoupled_loss", False, "weights of a decoupled, off-policy loss"),
+        *p.other(c, "rollout.max_head_offpolicyness", 0, "samples of earlier policies"),
     ]
 
 
@@ -212,7 +223,7 @@ def _areal_std(c: Config) -> Finding:
 
 
 SKYRL = "trainer.algorithm."
-SKYRL_DAPO = "algorithms.dapo.main_dapo"
+SKYRL_DAPO = "train.algorithms.dapo.main_dapo"
 
 
 def is_skyrl(c: Config) -> bool:
@@ -222,8 +233,7 @@ def is_skyrl(c: Config) -> bool:
 
 def inspect_skyrl(c: Config) -> list[Finding]:
     """Section 9 of the mapping."""
-    overlong = _skyrl_overlong(c)
-    masked = c.get("generator.apply_overlong_filtering", False) is True
+    overlong, mask = _skyrl_overlong(c), "generator.apply_overlong_filtering"
     return [
         _skyrl_clip(c),
         _skyrl_sampling(c),
@@ -232,7 +242,7 @@ def inspect_skyrl(c: Config) -> list[Finding]:
         overlong,
         p.zero(c, p.KL, {f"{SKYRL}use_kl_loss": True, f"{SKYRL}use_kl_in_reward": False}, "off"),
         p.switch(c, p.STD, f"{SKYRL}grpo_norm_by_std", True, True, "true"),
-        *p.both_overlong([overlong], masked, p.show(c, "generator.apply_overlong_filtering", False)),
+        p.both_overlong(overlong, c.get(mask, False), p.show(c, mask, False)),
         *p.stale(c, p.OVERLONG, {f"{SKYRL}overlong_buffer.": "it is overlong_buffer_len now, whatever the docs say"}),
     ]  # fmt: skip
 
@@ -277,9 +287,9 @@ def _skyrl_overlong(c: Config) -> Finding:
     limit_key = "generator.sampling_params.max_generate_length"
     seen = ", ".join(p.show(c, k) for k in (length, factor, limit_key))
     paper = "4096 of 20480, with the entry point of examples.train.algorithms.dapo"
-    entry = c.says(SKYRL_DAPO)
+    entry = c.entry.endswith(SKYRL_DAPO)
     if not entry and (c.has(length) or c.has(factor)):
-        if c.kind == "shell":
+        if c.entry:
             return Finding(
                 p.OVERLONG, "set-but-no-effect", seen, paper, "only the entry point of examples/.../dapo reads it"
             )
@@ -292,7 +302,7 @@ def _skyrl_overlong(c: Config) -> Finding:
 
 def is_prime(c: Config) -> bool:
     """`orchestrator` or `trainer.loss` tables in TOML."""
-    return c.kind != "yaml" and (any(c.under("orchestrator.")) or any(c.under("trainer.loss.")))
+    return c.kind == "toml" and (any(c.under("orchestrator.")) or any(c.under("trainer.loss.")))
 
 
 def inspect_prime(c: Config) -> list[Finding]:
@@ -304,12 +314,16 @@ def inspect_prime(c: Config) -> list[Finding]:
         Finding(p.OVERLONG, "off", "no such key", "4096 of 20480", "length_penalty is another idea"),
         p.zero(c, p.KL, {"trainer.loss.kl_tau": 1e-3}),
         Finding(p.STD, "off", "no key", "divided by the deviation", "advantages are rewards less their mean"),
+        *p.other(c, "orchestrator.max_off_policy_steps", 8, "samples of earlier policies"),
     ]
 
 
 def _prime_clip(c: Config) -> Finding:
     kind = c.get("trainer.loss.type", "default")
-    seen = ", ".join(p.show(c, f"trainer.loss.{k}") for k in ("type", "dppo_mask_low", "dppo_mask_high"))
+    defaults = {"type": "default", "dppo_mask_low": 0.2, "dppo_mask_high": 0.2}
+    seen = ", ".join(p.show(c, f"trainer.loss.{k}", v) for k, v in defaults.items())
+    if why := p.open_question(kind):
+        return Finding(p.CLIP, "needs-code", seen, "0.2 / 0.28", why)
     if kind == "custom":
         return Finding(p.CLIP, "needs-code", seen, "0.2 / 0.28", "the loss is in code")
     why = "its masks bound differences of probability, not ratios: 0.28 there is not Clip-Higher"
@@ -325,11 +339,13 @@ def _prime_gates(c: Config) -> Finding:
     gated = [s for s in tables if _rejects_zero(s)]
     prune = p.show(c, "orchestrator.train.filter_zero_advantages", True)
     seen = f"{len(gated)} of {len(tables)} sources have such a gate, {prune}"
+    if not tables and c.incomplete:
+        return Finding(p.SAMPLING, "needs-code", seen, paper, c.incomplete)
     if not gated:
         return Finding(p.SAMPLING, "off", seen, paper, "filter_zero_advantages prunes, and samples no others")
     if len(gated) < len(tables):
         return Finding(p.SAMPLING, "conflict", seen, paper, "a source without a gate is not refilled")
-    if any(c.under("orchestrator.train.length_penalty")) or "length_penalty" in c.text:
+    if any("length_penalty" in key.split(".") for key in c.under("orchestrator.")):
         return Finding(p.SAMPLING, "on-different-value", seen, paper, "advantages include the length penalty")
     return Finding(p.SAMPLING, "on-as-paper", seen, paper)
 

@@ -21,17 +21,18 @@ from dapo.conformance.foreign.parts import (
     show,
     soft_overlong,
     switch,
+    token_ratio,
     zero,
 )  # fmt: skip
 
 ACTOR = "actor_rollout_ref.actor."
 FILTER = "algorithm.filter_groups."
-MAIN_PPO, RECIPE, ASYNC = "verl.trainer.main_ppo", "recipe.dapo", "fully_async_main"
+MAIN_PPO, RECIPE, ASYNC = "verl.trainer.main_ppo", "recipe.dapo.main_dapo", "fully_async_main"
 
 
 def is_verl(c: Config) -> bool:
     """Keys of the actor, as in every verl configuration."""
-    return any(c.under("actor_rollout_ref.")) or c.says(MAIN_PPO)
+    return c.kind != "python" and any(c.under("actor_rollout_ref."))
 
 
 def inspect_verl(c: Config) -> list[Finding]:
@@ -45,14 +46,15 @@ def inspect_verl(c: Config) -> list[Finding]:
         zero(c, KL, {f"{ACTOR}use_kl_loss": False, "algorithm.use_kl_in_reward": False}, "off"),
         _estimator(c),
         dual_clip(c, f"{ACTOR}clip_ratio_c", 3.0),
+        *token_ratio(c, f"{ACTOR}policy_loss.loss_mode", "vanilla", ("vanilla",)),
         *_traps(c),
     ]  # fmt: skip
 
 
 def _clip(c: Config) -> list[Finding]:
-    found = [clip_higher(c, f"{ACTOR}clip_ratio_low", f"{ACTOR}clip_ratio_high", 0.2, 0.2)]
     single, bounds = f"{ACTOR}clip_ratio", (f"{ACTOR}clip_ratio_low", f"{ACTOR}clip_ratio_high")
-    if c.has(single) and not all(c.has(b) and c.settings[b] is None for b in bounds):
+    found = [clip_higher(c, *bounds, 0.2, 0.2, both=single)]
+    if c.has(single) and not any(c.has(b) and c.settings[b] is None for b in bounds):
         why = "clip_ratio_low and _high default to 0.2 and win over it; set those"
         found.append(Finding(CLIP, "set-but-no-effect", show(c, single), "", why))
     return found
@@ -78,7 +80,7 @@ def _filter(c: Config) -> list[Finding]:
 
 def _no_effect_in_v1(c: Config) -> list[Finding]:
     """The recipe's own trainer honours these keys; the V1 trainer of main_ppo does not."""
-    if c.says(RECIPE) or c.get("trainer.use_v1", True) is False:
+    if c.entry.endswith(RECIPE) or c.get("trainer.use_v1", True) is False:
         return []
     why = "not read by the V1 trainer, which refills by its own rule"
     keys = (f"{FILTER}max_num_gen_batches", "data.gen_batch_size")
@@ -87,34 +89,41 @@ def _no_effect_in_v1(c: Config) -> list[Finding]:
 
 def _overlong(c: Config) -> list[Finding]:
     now, middle, old = "reward.reward_kwargs.", "reward_model.reward_kwargs.", "reward_model.overlong_buffer."
-    migrated = c.says(RECIPE, ASYNC)
+    migrated = c.entry.endswith((RECIPE, ASYNC))
     paper = "dapo reward manager, overlong buffer on"
     if any(c.under(old)):
         seen = ", ".join(show(c, k) for k in c.under(old))
         return [
             Finding(OVERLONG, "unknown-key", seen, paper, "keys of 2025; now reward.reward_kwargs.overlong_buffer_cfg")
         ]
-    uses_middle = any(c.under(f"{middle}overlong_buffer_cfg."))
-    if uses_middle and not migrated and not any(c.under(f"{now}overlong_buffer_cfg.")):
-        seen = ", ".join(show(c, k) for k in c.under(f"{middle}overlong_buffer_cfg."))
-        if not c.says(MAIN_PPO):
-            return [Finding(OVERLONG, "needs-code", seen, paper, "which entry point reads this file is not said here")]
+    dead = list(c.under(f"{middle}overlong_buffer_cfg."))
+    found = []
+    if dead and not migrated:
+        seen = ", ".join(show(c, k) for k in dead)
         why = (
             f"{MAIN_PPO} has not read reward_model.* since 2026-06-12: the manager stays naive, no punishment is given"
         )
-        return [Finding(OVERLONG, "set-but-no-effect", seen, paper, why)]
-    prefix = middle if uses_middle else now
-    manager_key = "reward_model.reward_manager" if uses_middle else "reward.reward_manager.name"
-    manager = c.get(manager_key, "dapo" if c.says(RECIPE) else "naive")
+        no_effect = Finding(OVERLONG, "set-but-no-effect", seen, paper, why)
+        unsaid = Finding(OVERLONG, "needs-code", seen, paper, "which entry point reads this file is not said here")
+        found = [no_effect if c.entry == MAIN_PPO else unsaid]
+        if not any(c.under(f"{now}overlong_buffer_cfg.")):
+            return found
+    prefix = middle if dead and migrated else now
+    manager_key = "reward_model.reward_manager" if prefix == middle else "reward.reward_manager.name"
+    manager = c.get(manager_key, "dapo" if c.entry.endswith(RECIPE) else "naive")
     enabled = c.get(f"{prefix}overlong_buffer_cfg.enable", False)
-    return [
-        _buffer(c, f"{prefix}overlong_buffer_cfg.", f"{prefix}max_resp_len", enabled, manager == "dapo", manager_key)
-    ]
+    buffer = _buffer(
+        c, f"{prefix}overlong_buffer_cfg.", f"{prefix}max_resp_len", enabled, manager == "dapo", manager_key
+    )
+    return [*found, buffer]
 
 
-def _buffer(c: Config, prefix: str, L_max_key: str, enabled: Any, dapo_manager: bool, manager_key: str = "") -> Finding:
-    keys = [f"{prefix}enable", f"{prefix}len", f"{prefix}penalty_factor", L_max_key, "data.max_response_length"]
-    seen = ", ".join(show(c, k) for k in [*([manager_key] if manager_key else []), *dict.fromkeys(keys)])
+def _buffer(c: Config, prefix: str, L_max_key: str, enabled: Any, dapo_manager: bool, manager_key: str) -> Finding:
+    defaults = {
+        manager_key: "naive", f"{prefix}enable": False, f"{prefix}len": None, f"{prefix}penalty_factor": 1.0, L_max_key: None,
+        "data.max_response_length": 512,
+    }  # fmt: skip
+    seen = ", ".join(show(c, k, v) for k, v in defaults.items())
     paper = "L_max 20480, L_cache 4096, factor 1"
     if why := open_question(enabled):
         return Finding(OVERLONG, "needs-code", seen, paper, why)
@@ -149,7 +158,7 @@ def _estimator(c: Config) -> Finding:
 
 def _traps(c: Config) -> list[Finding]:
     found = []
-    if c.has("custom_reward_function.path") and not c.says(RECIPE, ASYNC):
+    if c.has("custom_reward_function.path") and not c.entry.endswith((RECIPE, ASYNC)):
         why = f"{MAIN_PPO} reads reward.custom_reward_function.path"
         found.append(Finding(OTHER, "set-but-no-effect", show(c, "custom_reward_function.path"), "", why))
     return found
@@ -160,7 +169,7 @@ WORKER = "worker.actor."
 
 def is_easyr1(c: Config) -> bool:
     """Keys of the worker, as in every EasyR1 configuration."""
-    return any(c.under("worker.")) or "verl.trainer.main" in c.words
+    return c.kind != "python" and any(c.under("worker.actor."))
 
 
 def inspect_easyr1(c: Config) -> list[Finding]:
@@ -186,10 +195,15 @@ def _online_filtering(c: Config) -> Finding:
     if on.verdict != "on-as-paper":
         return on
     key, low = c.get("algorithm.filter_key", "overall"), c.get("algorithm.filter_low", 0.01)
+    high = c.get("algorithm.filter_high", 0.99)
     names = {"algorithm.filter_key": "overall", "algorithm.filter_low": 0.01, "algorithm.filter_high": 0.99}
     seen = ", ".join([on.seen, *(show(c, k, v) for k, v in names.items())])
-    if why := open_question(key, low):
+    if why := open_question(key, low, high):
         return Finding(SAMPLING, "needs-code", seen, on.paper, why)
+    if key == "accuracy_normalized" and (low, high) != (0.01, 0.99):
+        return Finding(
+            SAMPLING, "on-different-value", seen, on.paper, "other groups are dropped too, by their pass rate"
+        )
     if key == "accuracy_normalized":
         return Finding(SAMPLING, "on-as-paper", seen, on.paper)
     if key == "accuracy" and is_number(low) and low > -1:
@@ -215,8 +229,11 @@ def _reward_function(c: Config) -> Finding:
 
 
 def _easyr1_kl(c: Config, example: bool) -> Finding:
-    if c.get("algorithm.disable_kl", False) is True:
-        return Finding(KL, "on-as-paper", show(c, "algorithm.disable_kl"), "off")
-    if c.get("algorithm.kl_coef", 1e-2 if example else 1e-3) == 0:
-        return Finding(KL, "on-as-paper", show(c, "algorithm.kl_coef"), "off")
-    return zero(c, KL, {"algorithm.use_kl_loss": example}, "off")
+    disabled, coefficient = c.get("algorithm.disable_kl", False), c.get("algorithm.kl_coef", 1e-2 if example else 1e-3)
+    seen = f"{show(c, 'algorithm.disable_kl', False)}, {show(c, 'algorithm.kl_coef', 1e-2 if example else 1e-3)}"
+    if disabled is True or coefficient == 0:
+        return Finding(KL, "on-as-paper", seen, "off")
+    if why := open_question(disabled, coefficient):
+        return Finding(KL, "needs-code", seen, "off", why)
+    where = "in the loss" if c.get("algorithm.use_kl_loss", example) is True else "in the reward"
+    return Finding(KL, "off", f"{seen}, {show(c, 'algorithm.use_kl_loss', example)}", "off", f"a KL penalty {where}")

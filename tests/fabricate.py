@@ -98,11 +98,12 @@ def smooth(rows, earlier):
 def set_advantages(base, rows):
     visits = {}
     for group in groups_of(rows).values():
-        if group[0]["fate"] == "trained":
-            earlier = visits.setdefault(group[0]["problem_id"], [])
-            values = smooth(group, earlier) if base == "dcpo" else group_normalised(group)
-            for r, a in zip(group, values, strict=True):
-                r["advantage"] = a
+        earlier = visits.setdefault(group[0]["problem_id"], [])
+        values = (
+            smooth(group, earlier) if base == "dcpo" else group_normalised(group)
+        )  # a filtered group is a visit too
+        for r, a in zip(group, values, strict=True):
+            r["advantage"] = a if r["fate"] == "trained" else None
 
 
 def make_update(base, rows, first):
@@ -119,11 +120,14 @@ def make_update(base, rows, first):
             "action": "clipped_loss", "kl": "k3", "correction": None, "rho_low": 0.5, "rho_high": 2.0,
         },
         "kl_coef": 0.04 if base == "grpo" else 0.0, "aggregation": AGGREGATION[base], "groups": 2, "responses": n,
+        "denominator_responses": n,
         "denominator_tokens": tokens, "weight_min": min(weights), "weight_max": max(weights), "micro_batches": 1,
         "computed_tokens": tokens, "tokens": float(tokens), "clip_high": 2.0, "clip_low": 3.0,
         "clip_dual": 1.0 if base == "dcpo" else 0.0, "clip_far": 0.0, "between": 4.0, "prob_clip_high": 0.2, "prob": 30.0,
-        "kl_old": 0.1, "kl_ref": 0.5, "rho": float(tokens), "corrected": 0.0, "deviation": 0.0 if first else 0.3,
-        "spread": 0.0 if first else 0.2, "passed_dual": 9.0,
+        "kl_old": 0.1, "kl_ref": 0.5 if base == "grpo" else 0.0, "rho": float(tokens), "corrected": 0.0,
+        "deviation": 0.0 if first else 0.3,
+        "spread": 0.0 if first else 0.2, "moved": 0.0 if first else 0.3,
+        "passed_dual": 9.0, "cut_dual": 12.0 if base == "dcpo" else None,
         "passed_high": [alive_high if b == BIN else 0.0 for b in one],
         "cut_high": [dead_high if b == BIN else None for b in one],
         "passed_low": [alive_low if b == BIN else None for b in one],
@@ -152,7 +156,7 @@ def make_events(base, rows, updates):
                 "all_right": alike.count({"correct"}), "all_wrong": alike.count({"incorrect"}),
             },
             "ledger": {**ledger, "carried_in": {"groups": 0, "responses": 0, "tokens": 0, "seconds": 0.0}},
-            "first_ratio_deviation": 0.0, "accuracy": fmean(r["outcome"] == "correct" for r in mine),
+            "first_ratio_deviation": 0.0, "kl_penalised": 0, "accuracy": fmean(r["outcome"] == "correct" for r in mine),
             "updates": [make_update(base, [r for g in cut for r in g], i == 0) for i, cut in enumerate(cuts)],
         })  # fmt: skip
     events.append({"kind": "eval", "time": 4.0, "step": STEPS, "suites": [

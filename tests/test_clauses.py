@@ -87,8 +87,12 @@ def shifted(rows):
     next(r for r in rows if at(3, 1, 2)(r))["advantage"] += 0.1
 
 
-def longer(rows):
-    next(r for r in rows if at(2, 1, 0)(r))["length"] += 3
+def masked_out(events):
+    """The update of a truncated response, without its 40 tokens."""
+    u = last_update(events)
+    u.update(tokens=u["tokens"] - 40, denominator_tokens=u["denominator_tokens"] - 40)
+    if u["aggregation"] == "token-mean":
+        u.update(weight_min=1 / u["tokens"], weight_max=1 / u["tokens"])
 
 
 LEDGER = step_event(lambda s: s["ledger"]["generated"].update(tokens=1))
@@ -97,7 +101,7 @@ OLD = row(at(2, 0, 0), version=0)
 BREAKS = {
     "D1": extreme("passed_high", 1.4), "D2": extreme("passed_low", 0.5), "D3": objective(eps_high=0.27),
     "D4": {"before": all_right}, "D5": step_event(lambda s: s["groups"].update(kept=3)),
-    "D6": {"rows_hook": one_wrong_among_filtered}, "D7": {"events_hook": doubled_weight}, "D8": {"rows_hook": longer},
+    "D6": {"rows_hook": one_wrong_among_filtered}, "D7": {"events_hook": doubled_weight}, "D8": {"events_hook": masked_out},
     "D9": row(lambda r: r["fate"] == "filtered" and r["punishment"] < 0, punishment=-0.1), "D10": update(kl_coef=0.01),
     "D11": row(lambda r: r["fate"] == "filtered" and r["outcome"] == "correct", reward=2.0), "D12": {"updates": 1},
     "D13": {"rows_hook": shifted}, "D14": FIRST_RATIO, "D15": OLD, "D16": LEDGER, "D17": every_update(spread=0.0),
@@ -105,6 +109,7 @@ BREAKS = {
     "G1": extreme("passed_high", 1.3), "G2": {"before": dropped}, "G3": {"events_hook": doubled_weight},
     "G4": early(at(3, 2, 3), punishment=-0.5), "G5": update(kl_coef=0.1), "G6": objective(eps_low=0.25, eps_high=0.25),
     "G7": {"rows_hook": shifted}, "G8": FIRST_RATIO, "G9": OLD, "G10": LEDGER, "G11": every_update(spread=0.0),
+    "G14": {"events_hook": masked_out}, "C15": {"events_hook": masked_out},
     "G12": update(corrected=3.0), "G13": update(clip_far=3.0),
     "C1": extreme("passed_high", 4.0), "C2": objective(eps_high=0.21), "C3": update(passed_dual=12.0),
     "C4": {"rows_hook": shifted}, "C5": {"before": dropped}, "C6": {"events_hook": doubled_weight},
@@ -159,6 +164,17 @@ def kept_alike(rows):
             r.update(outcome="incorrect", reward=-1.0)
 
 
+def one_surplus(rows):
+    for r in rows:
+        if (r["step"], r["position"]) == (2, 3):
+            r["fate"] = "surplus"
+
+
+def both_forged(step):
+    for fate in ("trained", "generated"):
+        step["ledger"][fate]["responses"] -= 1
+
+
 def fewer_false_alarms(rows):
     for r in rows:
         if r["fate"] == "filtered":
@@ -188,7 +204,8 @@ def no_group_trained(rows):
 
 def no_advantages(rows):
     for r in rows:
-        r.update(advantage=None)
+        if at(1, 0, 0)(r):
+            r.update(advantage=None)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +214,8 @@ def no_advantages(rows):
         ("D1", every_update(applied=False), "not shown", "no update"),
         ("D1", objective(eps_high=0.2), "fail", "eps_low 0.2, eps_high 0.2: not raised"),
         ("D1", extreme("cut_high", 1.2), "fail", "ratio 1.2000 lost its gradient below the upper bound 1.2800"),
-        ("D1", every_update(**NEVER_HIGH), "not shown", "the bound never acted"),
+        ("D1", every_update(**NEVER_HIGH), "not shown", "no token's ratio lay between"),
+        ("D1", every_update(between=0.0), "not shown", "the symmetric and the raised bound; 12 were clipped above"),
         ("D2", every_update(**NEVER_LOW), "not shown", "no token's ratio went below"),
         ("D2", extreme("cut_low", 0.9), "fail", "ratio 0.9000 lost its gradient above the lower bound 0.8000"),
         ("D3", every_update(applied=False), "not shown", "no update"),
@@ -211,18 +229,28 @@ def no_advantages(rows):
         ("D6", {"before": fewer_false_alarms}, "not shown", "none of 6 dropped groups had rewards that differ by length"),
         ("D7", every_update(applied=False), "not shown", "no update"),
         ("D7", every_update(aggregation="constant"), "fail", "losses were aggregated as constant"),
-        ("D7", every_update(aggregation="prompt-mean"), "pass", "reading of token-level: prompt-mean"),
-        ("D7", every_update(weight_min=0.5, weight_max=0.5), "fail", "weight 0.5 is not 1 /"),
+        ("D5", {"before": one_surplus}, "fail", "1 steps trained on fewer than 4 groups, first step 2: 3"),
+        ("D7", every_update(aggregation="prompt-mean", weight_min=1e-3), "pass", "reading of token-level: prompt-mean"),
+        ("D7", every_update(aggregation="prompt-mean", tokens=1.0), "fail", "1 tokens in the loss"),
+        ("D7", every_update(weight_min=0.5, weight_max=0.5), "fail", "the smallest weight 0.5 is more than 1 /"),
+        ("D7", every_update(weight_min=1e-5, weight_max=1e-5), "fail", "the largest weight 1e-05 is less than 1 /"),
         ("D7", update(tokens=3.0), "fail", "3 tokens in the loss"),
         ("D8", {"before": equal_lengths}, "not shown", "no truncated response was trained"),
         ("D9", {"before": equal_lengths}, "not shown", "no response was longer than L_max - L_cache = 30 tokens"),
         ("D9", {"overrides": {"algo.length": "none", "algo.L_max": None, "algo.L_cache": None}}, "fail", "were not punished"),
         ("D10", every_update(applied=False), "not shown", "no update"),
-        ("D10", row(at(1, 0, 0), kl_penalty=0.2), "fail", "a KL divergence was taken from the rewards of 1 responses"),
-        ("D13", {"rows_hook": no_advantages}, "not shown", "no trained group"),
+        ("D10", row(at(1, 0, 0), kl_penalty=0.2), "fail", "a KL divergence was taken from rewards"),
+        ("D10", step_event(lambda s: s.update(kl_penalised=3)), "fail", "a KL divergence was taken from rewards"),
+        ("D10", update(kl_ref=50.0), "fail", "a KL term of 50 nats was added up, whatever its coefficient"),
+        ("D12", every_update(applied=False), "not shown", "no update"),
+        ("D13", {"rows_hook": no_advantages}, "fail", "a graded response of a trained group has no advantage"),
+        ("D13", {"rows_hook": no_group_trained}, "not shown", "no trained group"),
+        ("D15", {"rows_hook": no_group_trained}, "not shown", "no group was trained"),
+        ("D16", step_event(both_forged), "fail", "step 3: 15 responses are said to be trained, 16 were recorded"),
         ("D14", step_event(lambda s: s.update(first_ratio_deviation=None)), "pass", "first update of 2 steps"),
         ("D14", {"events_hook": lambda ev: [s.update(first_ratio_deviation=None) for s in steps(ev)]}, "not shown", "no step"),
-        ("D17", every_update(deviation=0.0), "not shown", "no ratio differed from 1"),
+        ("D17", every_update(moved=0.0), "not shown", "no response had two tokens with a gradient"),
+        ("D19", every_update(applied=False), "not shown", "no update"),
         ("D18", every_update(applied=False), "not shown", "no update"),
         ("G1", every_update(applied=False), "not shown", "no update"),
         ("G1", objective(eps_high=0.28), "fail", "eps_low 0.2, eps_high 0.28: not symmetric"),
@@ -230,12 +258,14 @@ def no_advantages(rows):
         ("G1", every_update(**NEVER_HIGH, **NEVER_LOW), "not shown", "no token's ratio left the bounds"),
         ("G2", {"before": never_alike}, "not shown", "no group had all answers alike"),
         ("G3", every_update(aggregation="token-mean"), "fail", "losses were aggregated as token-mean"),
+        ("G3", every_update(weight_max=0.0), "not shown", "no recorded step"),
         ("G3", {"before": equal_lengths}, "not shown", "no recorded step had responses of different lengths"),
         ("G5", every_update(applied=False), "not shown", "no update"),
         ("G5", objective(kl="k1"), "fail", "the loss had k1 with coefficient 0.04; the paper has k3 with 0.04"),
         ("C1", every_update(applied=False), "not shown", "no update"),
         ("C1", extreme("cut_high", 1.3), "fail", "ratio 1.3000 lost its gradient below the upper bound 2.0000"),
         ("C1", every_update(**NEVER_HIGH, **NEVER_LOW), "not shown", "they never differed"),
+        ("C3", update(cut_dual=1.1), "fail", "ratio 1.100 lost its gradient below 10"),
         ("C3", update(clip_far=1.0), "fail", "1 tokens with A > 0 were cut below"),
         ("C3", every_update(clip_dual=0.0), "not shown", "no token with A < 0 reached a ratio of 10; the largest was 9.000"),
         ("C4", {"before": new_problems}, "not shown", "no prompt was rolled out twice"),
@@ -250,6 +280,7 @@ def test_what_each_clause_sees(tmp_path, number, how, verdict, says):
 
 def test_figures_of_an_honest_run(tmp_path):
     path = fabricate(tmp_path / "a", "dapo")
+    assert finding(path, "D12").evidence == "2 to 2 updates a step"
     assert finding(path, "D1").evidence == (
         "24 tokens were trained at ratios that a symmetric clip would have cut; 12 tokens were clipped above; largest "
         "ratio with a live gradient 1.2500"
@@ -268,7 +299,7 @@ def test_without_rollouts(tmp_path):
         path = fabricate(tmp_path / algorithm, algorithm)
         for file in (path / "rollouts").iterdir():
             file.unlink()
-        assert finding(path, number).evidence == "no rollouts were recorded"
+        assert finding(path, number).evidence == "not recorded: no rollouts at all"
         judgement = judge(Evidence(path), algorithm)
         assert judgement.sentence.startswith(f"not shown to be {algorithm.upper()} (base")
         assert not judgement.conforms
@@ -277,9 +308,57 @@ def test_without_rollouts(tmp_path):
 def test_visits_cannot_be_counted_with_a_gap(tmp_path):
     path = fabricate(tmp_path / "run", "dcpo")
     (path / "rollouts" / "step-000002.parquet").unlink()
-    assert finding(path, "C4").verdict == "not shown"
-    assert "the rollouts of step 2 were not recorded" in finding(path, "C4").evidence
-    assert finding(path, "C6").verdict == "pass"  # the other steps show it
+    assert finding(path, "C4").evidence == "not recorded: the rollouts of step 2"
+    assert finding(path, "C6").evidence == "not recorded: the rollouts of step 2"
+    assert judge(Evidence(path), "dcpo").sentence.startswith("not shown to be DCPO")
+
+
+def test_a_file_that_is_taken_away_takes_the_name_with_it(tmp_path):
+    path = fabricate(tmp_path / "run", "dapo", before=all_right)
+    assert not judge(Evidence(path), "dapo").conforms
+    (path / "rollouts" / "step-000002.parquet").unlink()
+    assert judge(Evidence(path), "dapo").sentence.startswith(
+        "not shown to be DAPO (base: DAPO): the record has no evidence"
+    )
+
+
+def test_a_short_run_of_dcpo_is_dcpo_with_a_part_not_shown(tmp_path):
+    path = fabricate(tmp_path / "run", "dcpo", before=new_problems)
+    judgement = judge(Evidence(path), "dcpo")
+    assert judgement.sentence == "DCPO; not shown: smooth advantage standardisation (C4)"
+    assert judgement.conforms
+
+
+def test_masked_truncated_responses_are_no_wrong_weights(tmp_path):
+    def masked(events):
+        for s in steps(events):
+            u = s["updates"][1]  # of its eight responses one was truncated, and the last update is that of its group
+            u.update(weight_min=1 / (14 * 8))
+
+    path = fabricate(tmp_path / "run", "grpo", overrides={"algo.length": "mask-truncated"}, events_hook=masked)
+    assert finding(path, "G3").verdict == "pass"
+
+
+def test_a_visit_of_a_filtered_group_counts(tmp_path):
+    overrides = {"algo.filter": "drop", "algo.allow_smooth_filter": True}
+    path = fabricate(tmp_path / "drop", "dcpo", overrides=overrides, rows_hook=dropped)
+    assert finding(path, "C4").verdict == "pass"
+    assert "7 groups were later visits" in finding(path, "C4").evidence
+    overrides = {"algo.filter": "resample", "algo.allow_smooth_filter": True}
+    path = fabricate(tmp_path / "resample", "dcpo", overrides=overrides, rows_hook=dropped)
+    assert len(Evidence(path).visited) == 11  # the dropped group stands behind the last trained one
+
+
+def test_a_resume_with_other_code_is_on_the_card(tmp_path):
+    path = fabricate(tmp_path / "run", "dapo")
+    manifest = json.loads((path / "manifest.json").read_text())
+    code = {**manifest["code"], "source_sha256": "f" * 64}
+    resume = {"kind": "resume", "time": 9.0, "step": 3, "code": code, "libraries": manifest["libraries"]}
+    with (path / "events.jsonl").open("a") as file:
+        file.write(json.dumps(resume) + "\n")
+    text = card(Evidence(path), *judge_all(Evidence(path)))
+    assert "| resumed with other code | after step 3: revision `" in text
+    assert "source `ffffffffffffffff`" in text
 
 
 def test_a_group_that_lost_responses_is_judged_by_the_rest(tmp_path):
@@ -287,10 +366,13 @@ def test_a_group_that_lost_responses_is_judged_by_the_rest(tmp_path):
         for r in rows:
             if (r["step"], r["position"]) == (1, 1) and r["sample"] > 0:
                 r.update(advantage=None, outcome="ungraded", reward=None, fate="failed")
+            if (r["step"], r["position"], r["sample"]) == (1, 1, 0):
+                r.update(advantage=0.0)  # alone: no baseline
 
     path = fabricate(tmp_path / "run", "dapo", rows_hook=lose)
     assert finding(path, "D13").verdict == "pass"
     assert "44 advantages" in finding(path, "D13").evidence
+    assert finding(path, "D8").verdict == "fail"  # the lost responses were in its loss all the same
 
 
 def test_neighbours_are_named(tmp_path):

@@ -2,10 +2,11 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
-from test_train import groups
+from test_train import WRONG, groups
 
 from dapo.algo.smooth import Visits, smooth_advantages
 from dapo.train.estimator import AdvantageEstimator
@@ -46,9 +47,13 @@ def test_smooth_remembers_each_prompt_and_its_state_survives():
     again = AdvantageEstimator("smooth")
     again.load_state_dict(saved)
     assert again([some[1], some[0]]) == second
-    assert again.state_dict() == whole.state_dict()
-    assert second[1] != first[0] or second[0] == first[1]
-    assert whole.state_dict()["p0"][0] == 2
+    assert again.state_dict() == {"p0": [2, -0.5, 0.75], "p1": [2, 0.0, 1.0]}
+    assert second[0] == pytest.approx(first[1])  # the same rewards again change no statistic
+    assert [abs(a) for a in second[1]] == pytest.approx([abs(a) for a in first[0]])
+    wrong = [replace(some[0], rollouts=tuple(replace(r, score=WRONG, reward=-1.0) for r in some[0].rollouts))]
+    (third,) = whole(wrong)
+    assert third == pytest.approx([(-1 + 2 / 3) / math.sqrt((2 * 0.75 + 2 / 3 * 0.25) / 3) / 3] * 4)
+    assert whole.state_dict()["p0"][0] == 3
 
 
 def test_smooth_is_the_function_with_the_memory():

@@ -90,6 +90,7 @@ def test_a_neighbour_is_known_by_all_its_settings():
         assert build_recipe(RAW, changes).known_as == name
         without = dict(list(changes.items())[:-1])
         assert build_recipe(RAW, without).known_as != name
+    assert build_recipe(RAW, {**NEIGHBOURS["RLOO"], "algo.eps_high": 0.9}).known_as == "RLOO"  # which has no bounds
     assert [build_recipe({**RAW, "algo": {"base": b}}).known_as for b in PRESETS] == [b.upper() for b in PRESETS]
 
 
@@ -109,12 +110,15 @@ CONTRADICTIONS = [
     ("algo.dual_clip=0.5", "algo.dual_clip = 0.5 must be above 1, or 0 for none"),
     ("algo.eps_low=1 algo.eps_high=1", "the lower bound 1 - eps_low would be 0; use less than 1"),
     ("algo.eps_high=0.1", "algo.eps_high = 0.1 is below algo.eps_low = 0.2; swap them"),
-    ("algo.kl_coef=0 algo.kl_in=reward", 'algo.kl_in = "reward" has no effect with algo.kl_coef = 0'),
+    ("algo.kl_coef=0 algo.kl_in=reward",  "have no effect with algo.kl_coef = 0"),
+    ("algo.kl_coef=0 algo.kl_estimator=k1", "algo.kl_estimator = 'k1' have no effect with algo.kl_coef = 0"),
+    ("algo.ratio=none algo.filter=resample rollout.surplus=carry", "trains on them; use rollout.surplus"),
+    ("algo.advantage=smooth algo.filter=resample algo.allow_smooth_filter=true algo.kl_in=reward", "leaves some out"),
     ("algo.correction=truncate-token algo.ratio=sequence", 'use algo.correction = "truncate-sequence"'),
     ("algo.rho_high=3", 'algo.correction = "off" does not use them'),
     ("algo.correction=truncate-token algo.rho_low=0.3", 'is used by algo.correction = "mask-token" only'),
     ("algo.filter=drop algo.aggregation=token-mean-legacy", 'use algo.filter = "drop-rescale"'),
-    ("algo.filter=drop algo.kl_in=reward", "leaves out groups whose gradient is 0"),
+    ("algo.filter=drop algo.kl_in=reward", "needs log-probabilities of every group whose reward counts"),
     ("rollout.surplus=carry", 'algo.filter = \'none\' generates none; use rollout.surplus = "requeue"'),
     ("reward.no_answer=2", "reward.no_answer = 2.0"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dapo.config import build_recipe
 from dapo.conformance.evidence import Evidence
-from dapo.conformance.foreign.config import Config, Unresolved
+from dapo.conformance.foreign.config import Config, Unresolved, flatten, scalar
 from dapo.conformance.foreign.inspect import Inspection
 from dapo.conformance.foreign.parts import (
     CLIP,
@@ -24,7 +24,7 @@ from dapo.conformance.foreign.parts import (
 from dapo.conformance.foreign.python import read_python
 from dapo.conformance.foreign.read import read
 from dapo.conformance.foreign.shell import MARK, parse
-from dapo.conformance.foreign.trees import inspect_prime, inspect_skyrl
+from dapo.conformance.foreign.trees import inspect_nemo, inspect_prime, inspect_roll, inspect_skyrl
 from dapo.conformance.judge import judge_all
 from dapo.conformance.recipes import judge_recipe
 from dapo.conformance.show import print_inspection, print_judgement, print_standing
@@ -130,6 +130,18 @@ def test_shell_ends_in_all_ways():
     assert parse("cmd ${x:-}y ${y-$(a)}").commands == [["cmd", "y", f"{MARK}$(a)"]]
     assert parse("x=(a\n\nb)\ncmd ${x[0]}").commands == [["cmd", f"{MARK}${{x[0]}}"]]
     assert parse("x=(a ; (b))\ncmd ${x[@]}").commands[-1] == ["cmd", "a", "b"]
+    assert parse("f() {\n  local y\n  local x=2\n}\ncmd $x").commands[-1] == ["cmd", f"{MARK}$x"]
+    assert parse("x=1\nf() {\n  local x=2\n}\ncmd $x").commands[-1] == ["cmd", "1"]
+    assert parse("cmd a < <(sort $(b)) > ").commands == [["cmd", "a"]]
+    assert parse("cmd <<EOF\nx 'y\n").commands == [["cmd"]]
+    assert parse('cmd <<< "x y" a 2>&1 &> log &\n').commands == [["cmd", "a"]]
+    assert parse("x='cmd b'\neval $x").commands == [["eval", "cmd", "b"], ["cmd", "b"]]
+    assert parse("bash -lc 'cmd b'; sh -x cmd c").commands == [
+        ["bash", "-lc", "cmd b"],
+        ["cmd", "b"],
+        ["sh", "-x", "cmd", "c"],
+    ]
+    assert parse("}\ncmd a").commands == [["cmd", "a"]]
     with pytest.raises(ValueError, match="` is never closed"):
         parse("cmd `x")
 
@@ -148,6 +160,25 @@ def test_yaml_parents_of_other_kinds(tmp_path):
         read(tmp_path / "d")
 
 
+def test_what_grows_or_nests_without_end(tmp_path):
+    deep = {}
+    for _ in range(80):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match="nested deeper than 60"):
+        flatten(deep)
+    (tmp_path / "many.sh").write_text("swift rlhf " + " ".join(f"k{i}=1" for i in range(20_001)))
+    with pytest.raises(ValueError, match="more than 20000 settings"):
+        read(tmp_path / "many.sh")
+    (tmp_path / "loop.sh").write_text("x='eval $x'\neval $x\n")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read(tmp_path / "loop.sh")
+    (tmp_path / "table.sh").write_text("run a={b:$C} b={c:{d:1}} c={d} d={e:1,f:x}\n")
+    settings = read(tmp_path / "table.sh")[0].settings
+    assert {k: str(v) for k, v in settings.items()} == {
+        "a": "{b:$C}", "b": "{c:{d:1}}", "c": "{d}", "d.e": "1", "d.f": "x",
+    }  # fmt: skip
+
+
 def made(kind="yaml", **settings):
     return Config(kind, settings)
 
@@ -157,6 +188,15 @@ def test_corners_of_the_rules():
     assert clip_higher(made(a=None, c=0.3, b=0.4), "a", "b", both="c").why == "bounds 0.3 / 0.4"
     assert dual_clip(made(c=Unresolved("$C")), "c", None).verdict == "needs-code"
     assert zero(made(a="none"), "x", {"a": 1}).verdict == "on-as-paper"
+    nemo = made(**{"grpo.use_dynamic_sampling": True, "grpo.use_leave_one_out_baseline": Unresolved("$L")})
+    assert [f.verdict for f in inspect_nemo(nemo) if f.part == "Dynamic Sampling"] == ["needs-code"]
+    prime = made(**{"trainer.loss.type": Unresolved("$T")})
+    assert [f.verdict for f in inspect_prime(prime) if f.part == CLIP] == ["needs-code"]
+    assert brief(Unresolved("$X")) == "($X)"
+    assert [f.verdict for f in inspect_roll(made(rewards=Unresolved("$R"))) if f.part == "Dynamic Sampling"] == [
+        "needs-code"
+    ]
+    assert scalar("[a, [b]]") == ["a", "b"]
     assert brief([1, [2, [3]], {"a": 1}, *range(9)]) == "[1, [2, [...]], {...}, 0, 1, 2, ...]"
     assert len(brief("x" * 999)) == 203
     question = soft_overlong(Soft(20480, 4096, 1, Unresolved("$L"), True, ""))

@@ -41,8 +41,8 @@ def test_dcpo_is_dcpo_and_its_memory_survives_a_resume(tmp_path):
     assert seen["C1"] == seen["C4"] == seen["C6"] == seen["C9"] == "pass"
     assert "verdict: not DAPO (base: DCPO)" in check(whole, "--claim", "dapo", code=3)
     rewards = {(r["outcome"], r["extracted"] is None): r["reward"] for r in rows_of(whole)}
-    assert rewards[("correct", False)] == 1.0
-    assert {rewards.get(("incorrect", False), 0.0), rewards.get(("incorrect", True), -1.0)} == {0.0, -1.0}
+    assert rewards == {("correct", False): 1.0, ("incorrect", False): 0.0, ("incorrect", True): -1.0}
+    assert "smooth advantage standardisation" not in text.rpartition("verdict:")[2].partition("\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,8 @@ def test_a_neighbour_trains_and_is_named(tmp_path, name, known):
     judgement = judge(Evidence(out), "grpo")
     assert f"(base: {known})" in judgement.sentence
     assert not judgement.conforms
+    assert f"{known} has no clauses of its own" in check(out)
+    check(out, "--claim", "grpo", code=3)
     lacks = {
         "dr-grpo": "G7",
         "gspo": "G11",

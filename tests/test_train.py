@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from dapo.algo.objective import Objective
 from dapo.config import build_recipe
 from dapo.models.loading import load_model
-from dapo.train.assemble import make_objective
+from dapo.train.assemble import loss_weights, make_objective
 from dapo.train.batch import in_loss, plan, with_advantages
 from dapo.train.estimator import AdvantageEstimator
 from dapo.train.loop import attach_logp_old, per_sequence
 from dapo.train.optim import MasterAdamW, learning_rate
 from dapo.train.policy import LocalPolicy
-from dapo.types import Completion, Group, Problem, Rollout, Score
+from dapo.types import Completion, Group, Problem, Rollout, Score, Sequence
 
 CPU = torch.device("cpu")
 RIGHT, WRONG = Score("correct"), Score("incorrect")
@@ -150,11 +150,24 @@ def test_dropping_changes_no_gradient_and_rescaling_counts_the_kept_only(tiny, a
     scale = none.abs().max()
     assert (whole.groups, whole.responses, dropped.groups, dropped.responses) == (4, 16, 2, 8)
     assert whole.tokens == dropped.tokens
+    assert (whole.denominator_responses, dropped.denominator_responses) == (16, 16)
+    kept = [r.length for g in some[:2] for r in g.rollouts]
+    if aggregation == "only-token-mean":
+        assert (dropped.weight_max, dropped.weight_min) == (1 / min(kept), 1 / max(kept))
     torch.testing.assert_close(drop / scale, none / scale, rtol=0, atol=1e-4)
     if advantage == "group-std" and aggregation == "token-mean":
         _, rescaled, kept = flat(tiny, recipe(**base, **{"algo.filter": "drop-rescale"}), some[:2])
         assert kept.tokens < whole.tokens
         torch.testing.assert_close(rescaled / scale, none / scale * whole.tokens / kept.tokens, rtol=0, atol=1e-4)
+
+
+def test_denominators_of_many_tokens_are_exact():
+    lengths = torch.randint(1, 20480, (8192,), generator=torch.Generator().manual_seed(0)).tolist()
+    sequences = [Sequence((1,), range(n), (), i, False, True) for i, n in enumerate(lengths)]
+    weight, length = loss_weights(sequences, recipe(), torch.zeros(8192, dtype=torch.long))
+    assert sum(lengths) > 2**24
+    assert int(length.sum()) == sum(lengths)
+    assert float(weight[0] * length.sum()) == pytest.approx(1, abs=1e-12)
 
 
 def test_a_step_in_which_all_is_dropped_makes_no_update():

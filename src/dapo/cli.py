@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from dapo.config import ConfigError, Recipe, is_recipe, leaves, load_recipe, parse_override
+from dapo.config import NEIGHBOURS, ConfigError, Recipe, is_recipe, leaves, load_recipe, parse_override
 
 app = typer.Typer(
     help="Reinforcement learning with verifiable rewards: DAPO, with GRPO and DCPO beside it.",
@@ -170,7 +170,10 @@ def _check_run(target: Path, claim: str | None, card: bool, as_json: bool) -> bo
         print(json.dumps({**judgement.as_json(), "others": {o.algorithm: o.sentence for o in others}}, indent=1))
     else:
         print_judgement(Console(), judgement, others)
-    return judgement.conforms
+    neighbour = claim is None and evidence.recipe.known_as in NEIGHBOURS
+    if neighbour and not (card or as_json):
+        print(f"{evidence.recipe.known_as} has no clauses of its own; these are its base's")
+    return judgement.conforms or neighbour
 
 
 def _check_recipe(recipe: Recipe, claim: str | None, as_json: bool) -> bool:

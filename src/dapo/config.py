@@ -221,7 +221,9 @@ class Recipe(Section):
         here = self.flat()
         named = {name.upper(): preset for name, preset in PRESETS.items()}
         named |= {name: {**PRESETS["grpo"], **changes} for name, changes in NEIGHBOURS.items()}
-        return next((name for name, preset in named.items() if all(here[k] == v for k, v in preset.items())), None)
+        idle = {"algo.eps_low", "algo.eps_high"} if self.algo.ratio == "none" else set()
+        met = (name for name, preset in named.items() if all(here[k] == v or k in idle for k, v in preset.items()))
+        return next(met, None)
 
     def flat(self) -> dict[str, Any]:
         """Every value by section.key."""
@@ -312,8 +314,11 @@ def _ratio_contradictions(r: Recipe) -> Iterator[str]:
 
 def _term_contradictions(r: Recipe) -> Iterator[str]:
     a = r.algo
-    if a.kl_coef == 0 and a.kl_in == "reward":
-        yield 'algo.kl_in = "reward" has no effect with algo.kl_coef = 0; set algo.kl_coef, or remove algo.kl_in'
+    if a.kl_coef == 0 and (a.kl_in, a.kl_estimator) != ("loss", "k3"):
+        yield (
+            f"algo.kl_in = {a.kl_in!r} and algo.kl_estimator = {a.kl_estimator!r} have no effect with algo.kl_coef = 0; set "
+            f"algo.kl_coef, or remove them"
+        )
     if a.correction in ("truncate-token", "mask-token") and a.ratio in ("sequence", "token-geometric"):
         yield (
             f"algo.correction = {a.correction!r} weighs tokens, and algo.ratio = {a.ratio!r} makes all tokens of a "
@@ -343,10 +348,15 @@ def _filter_contradictions(r: Recipe) -> Iterator[str]:
             'algo.filter = "drop" keeps dropped groups in the denominators, and algo.aggregation = "token-mean-legacy" '
             'divides by micro-batches, in which they are not; use algo.filter = "drop-rescale"'
         )
-    if a.filter == "drop" and a.kl_in == "reward":
+    if a.kl_in == "reward" and (a.filter == "drop" or (a.filter != "none" and a.advantage == "smooth")):
         yield (
-            'algo.filter = "drop" leaves out groups whose gradient is 0, and with algo.kl_in = "reward" theirs is not; use '
-            'algo.filter = "none" or "drop-rescale"'
+            f'algo.kl_in = "reward" needs log-probabilities of every group whose reward counts, and algo.filter = '
+            f'{a.filter!r} leaves some out; use algo.filter = "none", or algo.kl_in = "loss"'
+        )
+    if a.ratio == "none" and r.rollout.surplus == "carry":
+        yield (
+            'algo.ratio = "none" does not correct for samples of an earlier policy, and rollout.surplus = "carry" trains on '
+            'them; use rollout.surplus = "requeue"'
         )
     if r.rollout.surplus == "carry" and a.filter != "resample":
         yield (

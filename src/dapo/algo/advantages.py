@@ -17,11 +17,17 @@ def group_std_advantages(reward_G: Tensor) -> Tensor:
     """(R - mean R) / (std R + 1e-6) with the unbiased standard deviation, as the reference code has it (DAPO eq. 9)."""
     if reward_G.numel() < 2:
         return reward_G * 0
-    return (reward_G - reward_G.mean()) / (reward_G.std(unbiased=True) + EPSILON)
+    return group_mean_advantages(reward_G) / (reward_G.std(unbiased=True) + EPSILON)
 
 
 def group_mean_advantages(reward_G: Tensor) -> Tensor:
-    """R - mean R, without the scale (Dr.GRPO, arXiv 2503.20783)."""
+    """R - mean R, without the scale (Dr.GRPO, arXiv 2503.20783).
+
+    Exactly 0 where all rewards are equal, which rounding would not give: an optimiser that divides by the size of the
+    gradient turns 1e-10 into a whole step.
+    """
+    if not reward_G.numel() or bool(reward_G.max() == reward_G.min()):
+        return torch.zeros_like(reward_G)
     return reward_G - reward_G.mean()
 
 

@@ -29,13 +29,15 @@ class Observed:
     sign of A and the side of 1 on which their ratio lies: clip_high (A > 0, r > 1), clip_low (A < 0, r < 1), clip_dual
     (A < 0, r > 1), clip_far (A > 0, r < 1). between: tokens with A > 0 and r > 1 + eps_low and a live gradient, which
     a symmetric clip would have cut. prob, prob_clip_high: sums of pi_old, over all and over clip_high. kl_old: sum of
-    logp_old - logp. kl_ref: sum of the KL term. deviation: largest |r - 1|. spread: largest difference of two live pulls
-    within one response; 0 if the ratio belongs to the sequence. rho: sum of the correction's weights (1 without one);
+    logp_old - logp. kl_ref: sum of the KL term. deviation: largest |r - 1|. moved, spread: over responses
+    with two live tokens or more, the largest |r - 1| of those, and the largest difference of two pulls within a response,
+    which is 0 if the ratio belongs to the sequence. rho: sum of the correction's weights (1 without one);
     corrected: tokens whose weight is not 1.
 
     By bins of the old probability (P_EDGES), the bounds as they acted, in ratios: passed_high, cut_high: the largest alive
     and the smallest dead with A > 0 and r > 1; passed_low, cut_low: the smallest alive and the largest dead with A < 0 and
-    r < 1. passed_dual: the largest alive with A < 0. A bin without such a token holds 0 (largest) or inf (smallest).
+    r < 1. passed_dual, cut_dual: the largest alive and the smallest dead with A < 0 and r > 1, whatever the probability. A
+    bin without such a token holds 0 (largest) or inf (smallest).
     """
 
     tokens: float = 0.0
@@ -51,8 +53,10 @@ class Observed:
     rho: float = 0.0
     corrected: float = 0.0
     deviation: float = 0.0
+    moved: float = 0.0
     spread: float = 0.0
     passed_dual: float = 0.0
+    cut_dual: float = math.inf
     passed_high: tuple[float, ...] = NONE_HIGH
     cut_high: tuple[float, ...] = NONE_LOW
     passed_low: tuple[float, ...] = NONE_LOW
@@ -72,10 +76,16 @@ def _largest_of_each(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float,
 
 
 def _smallest_of_each(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(-_largest(-x, -y) for x, y in zip(a, b, strict=True))
+    return tuple(map(_smallest, a, b))
+
+
+def _smallest(a: float, b: float) -> float:
+    return -_largest(-a, -b)
 
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "cut_dual": _smallest,
+    "moved": _largest,
     "deviation": _largest, "spread": _largest, "passed_dual": _largest, "passed_high": _largest_of_each,
     "cut_high": _smallest_of_each, "passed_low": _smallest_of_each, "cut_low": _largest_of_each,
 }  # fmt: skip
@@ -123,10 +133,11 @@ def observe(
         prob_BT = logp_old_BT.exp()
         bin_BT = torch.bucketize(prob_BT, torch.tensor(P_EDGES, dtype=prob_BT.dtype, device=prob_BT.device))
         live_BT = alive_BT & (positive_BT | negative_BT)
+        live_BT = live_BT & (live_BT.sum(1, keepdim=True) > 1)
         most_B = torch.where(live_BT, pull_BT, -math.inf).amax(1)
         least_B = torch.where(live_BT, pull_BT, math.inf).amin(1)
         spread_B = torch.where(live_BT.any(1), most_B - least_B, 0.0)
-        dual_BT = negative_BT & alive_BT
+        dual_BT, cut_dual_BT = negative_BT & alive_BT & above_BT, negative_BT & ~alive_BT & above_BT
         return Observed(
             tokens=float(mask_BT.sum()),
             clip_high=float(high_BT.sum()),
@@ -141,8 +152,10 @@ def observe(
             rho=float((rho_BT[mask_BT] if rho_BT is not None else mask_BT).sum()),
             corrected=float((rho_BT[mask_BT] != 1).sum()) if rho_BT is not None else 0.0,
             deviation=float((ratio_BT - 1).abs()[mask_BT].max()) if mask_BT.any() else 0.0,
+            moved=float((ratio_BT - 1).abs()[live_BT].max()) if live_BT.any() else 0.0,
             spread=float(spread_B.max()) if spread_B.numel() else 0.0,
             passed_dual=float(ratio_BT[dual_BT].max()) if dual_BT.any() else 0.0,
+            cut_dual=float(ratio_BT[cut_dual_BT].min()) if cut_dual_BT.any() else math.inf,
             passed_high=_by_probability(ratio_BT, positive_BT & alive_BT & above_BT, bin_BT, True),
             cut_high=_by_probability(ratio_BT, positive_BT & ~alive_BT & above_BT, bin_BT, False),
             passed_low=_by_probability(ratio_BT, negative_BT & alive_BT & below_BT, bin_BT, False),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+TIE = 1e-9  # two blends of one magnitude and opposite signs are told apart by rounding alone: the second one is taken
+
 
 @dataclass(frozen=True)
 class Visits:
@@ -52,5 +54,6 @@ def smooth_advantages(reward_G: Tensor, before: Visits) -> tuple[Tensor, Visits]
     new_G, total_G = standardise(reward_G, mean, var), standardise(reward_G, total_mean, total_var)
     by_new_G = (i - 1) / i * new_G + 1 / i * total_G
     by_total_G = 1 / i * new_G + (i - 1) / i * total_G
-    advantage_G = torch.where(by_new_G.abs() < by_total_G.abs(), by_new_G, by_total_G)
+    smaller_G = by_new_G.abs() < by_total_G.abs() * (1 - TIE)
+    advantage_G = torch.where(smaller_G, by_new_G, by_total_G)
     return advantage_G, Visits(i, float(total_mean), float(total_var))

@@ -65,13 +65,21 @@ def _settings(m: Json) -> Iterator[tuple[str, str]]:
     )
 
 
-def _origins(m: Json) -> Iterator[tuple[str, str]]:
+def _origins(m: Json, resumed: Sequence[Json]) -> Iterator[tuple[str, str]]:
     code = m["code"]
     yield (
         "code",
         f"dapo {code['version']}, revision {_short(code['git_revision'])}, source {_short(code['source_sha256'])}",
     )
     yield "uncommitted changes", _short(code["git_diff_sha256"])
+    others = {r["code"]["source_sha256"]: r for r in resumed if r["code"] != code or r["libraries"] != m["libraries"]}
+    for resume in others.values():
+        source, revision = _short(resume["code"]["source_sha256"]), _short(resume["code"]["git_revision"])
+        torch = resume["libraries"]["torch"]
+        yield (
+            "resumed with other code",
+            f"after step {resume['step']}: revision {revision}, source {source}, torch {torch}",
+        )
     yield "data", f"{m['data']['source']}, {m['data']['problems']} problems, {_short(m['data']['fingerprint'])}"
     yield "model", f"{m['model']['path']}, {m['model']['dtype']}; {_hashes(m['model']['weights_sha256'])}"
     yield "tokenizer", _hashes(m["model"]["tokenizer_sha256"])
@@ -115,9 +123,10 @@ def _tokens(e: Evidence) -> list[str]:
 def card(e: Evidence, judgement: Judgement, others: Sequence[Judgement]) -> str:
     """The card of a run. Errors: ValueError if its manifest cannot be read."""
     path = e.path / "manifest.json"
+    resumed = [x for x in e.events if x["kind"] == "resume"]
     try:
         manifest = json.loads(Path(path).read_text())
-        settings, origins = list(_settings(manifest)), list(_origins(manifest))
+        settings, origins = list(_settings(manifest)), list(_origins(manifest, resumed))
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{path} cannot be read as a manifest of this version: {error!r}") from None
     clauses = [(f.clause.number, f.clause.part, f.verdict, f.evidence) for f in judgement.findings]

@@ -71,8 +71,9 @@ def upper_bound_is_raised(e: Evidence) -> Result:
     if wrong := _first(e, _contradiction_above, fixed):
         return "fail", wrong
     between, clipped = e.total("between"), e.total("clip_high")
-    if not between and not clipped:
-        return "not shown", "no token's ratio went above 1 + eps_low: the bound never acted"
+    if not between:
+        beyond = f"; {clipped:.0f} were clipped above" if clipped else ""
+        return "not shown", f"no token's ratio lay between the symmetric and the raised bound{beyond}"
     largest = max(max(u["passed_high"]) for u in e.updates)
     return "pass", (
         f"{between:.0f} tokens were trained at ratios that a symmetric clip would have cut; {clipped:.0f} tokens were "
@@ -143,9 +144,9 @@ def clip_values(rule: str, low: float, high: float) -> Callable[[Evidence], Resu
 
 def ratio_of_each_token(e: Evidence) -> Result:
     """Within a response the pulls on its tokens differ, as token ratios do; a sequence's ratio pulls all alike."""
-    moved = [u for u in e.updates if u["deviation"] > TOLERANCE and u["tokens"] > u["responses"]]
+    moved = [u for u in e.updates if u["moved"] > TOLERANCE]
     if not moved:
-        return "not shown", "no ratio differed from 1"
+        return "not shown", "no response had two tokens with a gradient and ratios other than 1"
     spread = max(u["spread"] for u in moved)
     if spread <= TOLERANCE:
         return "fail", "all tokens of a response were pulled by one weight: the ratio is not the token's"
@@ -154,6 +155,8 @@ def ratio_of_each_token(e: Evidence) -> Result:
 
 def no_other_clip(e: Evidence) -> Result:
     """The clip acts for A > 0 above and for A < 0 below, nowhere else."""
+    if not e.updates:
+        return "not shown", "no update"
     dual, far = e.total("clip_dual"), e.total("clip_far")
     if dual or far:
         return "fail", f"{dual:.0f} tokens with A < 0 were cut above (dual clip), {far:.0f} with A > 0 below"
@@ -161,9 +164,12 @@ def no_other_clip(e: Evidence) -> Result:
 
 
 def cap_for_negative_advantages(limit: float) -> Callable[[Evidence], Result]:
-    """The ratio of tokens with A < 0 is capped at `limit`."""
+    """The ratio of tokens with A < 0 is capped at `limit`, neither above nor below it."""
 
     def judge(e: Evidence) -> Result:
+        lowest = min((u["cut_dual"] for u in e.updates if u["cut_dual"] is not None), default=math.inf)
+        if lowest < limit * (1 - ROUNDING):
+            return "fail", f"a token with A < 0 and ratio {lowest:.3f} lost its gradient below {limit:g}"
         largest = max((u["passed_dual"] for u in e.updates), default=0.0)
         if largest > limit * (1 + ROUNDING):
             return "fail", f"a token with A < 0 and ratio {largest:.3f} kept its gradient above {limit:g}"

@@ -11,8 +11,8 @@ from dapo.record.events import read_events
 from dapo.record.rollouts import read_rollouts
 
 COLUMNS = (
-    "position", "problem_id", "outcome", "extracted", "reward", "punishment", "kl_penalty", "advantage", "length", "finish",
-    "fate", "version",
+    "position", "carried", "problem_id", "outcome", "extracted", "reward", "punishment", "kl_penalty", "advantage",
+    "length", "finish", "fate", "version",
 )  # fmt: skip
 Json = dict[str, Any]
 
@@ -71,9 +71,9 @@ class Evidence:
         """A sum over all updates."""
         return float(sum(u[name] for u in self.updates))
 
-    def lengths(self, step: int) -> list[int]:
-        """Lengths of the responses in the loss of a recorded step."""
-        return [r["length"] for g in self.trained if g.step == step for r in g.in_loss]
+    def in_loss(self, step: int) -> list[Json]:
+        """The responses of a recorded step that were given an advantage."""
+        return [r for g in self.trained if g.step == step for r in g.in_loss]
 
     @cached_property
     def groups(self) -> list[GroupRows]:
@@ -88,6 +88,15 @@ class Evidence:
     @cached_property
     def trained(self) -> list[GroupRows]:
         return [g for g in self.groups if g.has("trained")]
+
+    @cached_property
+    def visited(self) -> list[GroupRows]:
+        """Groups whose rewards count as a visit to their prompt, in order: trained and filtered ones, of a step that resamples
+        those up to its last trained one."""
+        last = {g.step: g.rows[0]["position"] for g in self.trained}
+        resamples = self.recipe.algo.filter == "resample"
+        counted = (g for g in self.groups if g.has("trained") or g.has("filtered"))
+        return [g for g in counted if not resamples or g.rows[0]["position"] <= last.get(g.step, -1)]
 
     @cached_property
     def filtered(self) -> list[GroupRows]:

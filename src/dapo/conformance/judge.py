@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dapo.conformance.evidence import Evidence
+from dapo.conformance.learning import UNRECORDED
 from dapo.conformance.spec import SPECS, Clause
 
 
@@ -59,7 +60,7 @@ def _conclude(name: str, findings: tuple[Finding, ...], base: str) -> tuple[bool
     broken = [f for f in findings if f.verdict == "fail" and f.clause.core]
     departures = [f for f in findings if f.verdict == "fail" and not f.clause.core]
     unseen = [f for f in findings if f.verdict == "not shown"]
-    missing = [f for f in unseen if f.clause.core and not f.clause.occasional]
+    missing = [f for f in unseen if f.clause.core and (not f.clause.occasional or f.evidence.startswith(UNRECORDED))]
     tail = f"; not shown: {_parts(unseen)}" if unseen else ""
     if broken:
         return False, f"not {name} (base: {base}): it lacks {_parts(broken)}{tail}"

@@ -10,13 +10,18 @@ from dapo.conformance.clipping import TOLERANCE, Result
 from dapo.conformance.evidence import Evidence, GroupRows, Json
 
 Judge = Callable[[Evidence], Result]
+UNRECORDED = "not recorded:"  # how the evidence begins where it is the record that lacks something, not the occasion
 
 
 def needs_groups(judge: Judge) -> Judge:
-    """Nothing is shown where no rollouts were recorded."""
+    """What the recorded rollouts contradict fails; nothing is shown unless those of every step were recorded."""
 
     def guarded(e: Evidence) -> Result:
-        return judge(e) if e.groups else ("not shown", "no rollouts were recorded")
+        lost = [s["step"] for s in e.steps if s["step"] not in e.recorded]
+        if not e.groups:
+            return "not shown", f"{UNRECORDED} no rollouts at all"
+        result = judge(e)
+        return ("not shown", f"{UNRECORDED} the rollouts of step {lost[0]}") if lost and result[0] != "fail" else result
 
     return guarded
 
@@ -54,6 +59,10 @@ def dropped_groups_are_replaced(e: Evidence) -> Result:
     """Every step trained on a full batch although groups were dropped."""
     n = e.recipe.rollout.prompts_per_step
     dropped = sum(s["groups"]["all_right"] + s["groups"]["all_wrong"] for s in e.steps)
+    for s in (s for s in e.steps if s["step"] in e.recorded):
+        there = sum(g.step == s["step"] for g in e.trained)
+        if there != s["groups"]["kept"]:
+            return "fail", f"step {s['step']}: {s['groups']['kept']} groups are said to be trained, {there} were"
     short = [s for s in e.steps if s["groups"]["kept"] < n]
     if short:
         s = short[0]
@@ -144,7 +153,9 @@ def _shaped(rows: list[Json]) -> list[float]:
 
 
 def _compare(group: GroupRows, expected: list[float]) -> str | None:
-    for row, value in zip(group.in_loss, expected, strict=True):
+    for row, value in zip(group.graded, expected, strict=True):
+        if row["advantage"] is None:
+            return f"step {group.step}: a graded response of a trained group has no advantage"
         if not math.isclose(row["advantage"], value, rel_tol=1e-4, abs_tol=1e-5):
             return f"step {group.step}: advantage {row['advantage']:.6f}, expected {value:.6f}"
     return None
@@ -153,8 +164,8 @@ def _compare(group: GroupRows, expected: list[float]) -> str | None:
 def advantages_are_group_normalised(e: Evidence) -> Result:
     """(R - mean) / (std + 1e-6) with the unbiased standard deviation of the group."""
     checked = 0
-    for g in (g for g in e.trained if len(g.in_loss) > 1):
-        rewards = _shaped(g.in_loss)
+    for g in (g for g in e.trained if len(g.graded) > 1):
+        rewards = _shaped(g.graded)
         center, scale = fmean(rewards), stdev(rewards) + 1e-6
         if wrong := _compare(g, [(reward - center) / scale for reward in rewards]):
             return "fail", wrong
@@ -162,6 +173,9 @@ def advantages_are_group_normalised(e: Evidence) -> Result:
     if not checked:
         return "not shown", "no trained group"
     return "pass", f"{checked} advantages equal (R - mean) / (std + 1e-6) of their group"
+
+
+TIE = 1e-9  # blends of one magnitude: the second is taken
 
 
 def _smooth(rewards: list[float], i: int, mean: float, var: float) -> tuple[list[float], float, float]:
@@ -174,22 +188,23 @@ def _smooth(rewards: list[float], i: int, mean: float, var: float) -> tuple[list
         new = (reward - new_mean) / math.sqrt(new_var) if new_var > 0 else 0.0
         total = (reward - total_mean) / math.sqrt(total_var) if total_var > 0 else 0.0
         blends = ((i - 1) / i * new + total / i, new / i + (i - 1) / i * total)
-        out.append(min(blends, key=abs))
+        out.append(blends[0] if abs(blends[0]) < abs(blends[1]) * (1 - TIE) else blends[1])
     return out, total_mean, total_var
 
 
 def advantages_are_smooth(e: Evidence) -> Result:
     """Smooth advantage standardisation, recomputed from every visit to every prompt."""
-    unrecorded = [s["step"] for s in e.steps if s["step"] not in e.recorded and s["updates"]]
-    if unrecorded:
-        return "not shown", f"the rollouts of step {unrecorded[0]} were not recorded, and visits cannot be counted"
+    if len(e.recorded) < len(e.steps):
+        return "not shown", f"{UNRECORDED} visits cannot be counted where steps are missing"
     visits: dict[str, tuple[int, float, float]] = {}
     again = alive = 0
-    for g in (g for g in e.trained if g.in_loss):
+    for g in e.visited:
         name = g.rows[0]["problem_id"]
         count, mean, var = visits.get(name, (0, 0.0, 0.0))
-        expected, mean, var = _smooth(_shaped(g.in_loss), count + 1, mean, var)
+        expected, mean, var = _smooth(_shaped(g.graded), count + 1, mean, var)
         visits[name] = (count + 1, mean, var)
+        if not g.has("trained"):
+            continue
         if wrong := _compare(g, expected):
             return "fail", f"{wrong} on visit {count + 1} to {name}"
         again += count > 0
@@ -205,6 +220,8 @@ def advantages_are_smooth(e: Evidence) -> Result:
 def samples_are_current(e: Evidence) -> Result:
     """Every trained response came from the policy of its step."""
     rows = [(g.step, r) for g in e.trained for r in g.rows]
+    if not rows:
+        return "not shown", "no group was trained"
     old = [r for step, r in rows if r["version"] != step - 1]
     if old:
         return "fail", f"{len(old)} trained responses came from an earlier policy"

@@ -47,6 +47,11 @@ def _honest(letter: str, first: int) -> tuple[Clause, ...]:
     )
 
 
+def _unmasked(number: str, source: str) -> Clause:
+    return Clause(number, "no overlong filtering", "truncated responses stay in the loss", source, False,
+                  needs_groups(accounting.denominators_match_rollouts), occasional=True)  # fmt: skip
+
+
 def _ratio(letter: str, first: int, source: str) -> tuple[Clause, ...]:
     return (
         Clause(f"{letter}{first}", "token-level ratio", "each token has its own ratio", source, True,
@@ -71,10 +76,9 @@ DAPO = (
            True, needs_resampling(learning.filter_sees_correctness_only), occasional=True),
     Clause("D7", "token-level loss", "tokens weigh the same, whatever their response", "3.3, eq. 8", True,
            accounting.token_level),
-    Clause("D8", "no overlong filtering", "truncated responses stay in the loss", "3.4", False,
-           needs_groups(accounting.denominators_match_rollouts), occasional=True),
+    _unmasked("D8", "3.4"),
     Clause("D9", "Soft Overlong Punishment", "the reward falls over the last L_cache tokens", "3.4, eq. 13", True,
-           learning.punishment_follows_the_formula, occasional=True),
+           needs_groups(learning.punishment_follows_the_formula), occasional=True),
     Clause("D10", "no KL term", "no divergence from a reference model", "2.3", True, accounting.no_kl),
     Clause("D11", "rule-based reward", "+1 if the answer is equivalent, else -1", "2.4, eq. 7", False,
            needs_groups(learning.rewards_are_plus_minus_one)),
@@ -91,7 +95,7 @@ GRPO = (
     Clause("G1", "symmetric clip", "1 - eps to 1 + eps", "eq. 3", True, clipping.symmetric_clip, occasional=True),
     Clause("G2", "no filter", "every group is trained", "4.1", True, needs_groups(learning.no_filter), occasional=True),
     Clause("G3", "sequence-level loss", "token mean in each response, then mean over responses", "eq. 3", True,
-           accounting.weights_follow_length("sequence-mean", meaned=True), occasional=True),
+           needs_groups(accounting.weights_follow_length("sequence-mean", meaned=True)), occasional=True),
     Clause("G4", "no length punishment", "the reward is for the answer alone", "4.1", True,
            needs_groups(learning.no_punishment)),
     Clause("G5", "KL term", "k3 in the loss, beta 0.04", "eq. 3 and 4", False, accounting.kl_in_loss),
@@ -101,6 +105,7 @@ GRPO = (
     *_ratio("G", 11, "eq. 3"),
     Clause("G13", "no other clip", "the clip acts for A > 0 above and for A < 0 below only", "eq. 3", False,
            clipping.no_other_clip),
+    _unmasked("G14", "eq. 3"),
 )  # fmt: skip
 
 DCPO = (
@@ -111,10 +116,10 @@ DCPO = (
     Clause("C3", "ratio cap", "for A < 0 the ratio is capped at 10", "dynamic adaptive clipping", False,
            clipping.cap_for_negative_advantages(10.0), occasional=True),
     Clause("C4", "smooth advantage standardisation", "rewards are standardised over all visits to their prompt",
-           "smooth advantage standardisation", True, needs_groups(learning.advantages_are_smooth)),
+           "smooth advantage standardisation", True, needs_groups(learning.advantages_are_smooth), occasional=True),
     Clause("C5", "no filter", "every group is trained", "experiments", True, needs_groups(learning.no_filter), occasional=True),
     Clause("C6", "only-token-mean loss", "token mean in each response, and the sum over responses", "OTM loss", True,
-           accounting.weights_follow_length("only-token-mean", meaned=False), occasional=True),
+           needs_groups(accounting.weights_follow_length("only-token-mean", meaned=False)), occasional=True),
     Clause("C7", "no KL term", "no divergence from a reference model", "experiments", True, accounting.no_kl),
     Clause("C8", "no length punishment", "the reward is for the answer alone", "experiments", True,
            needs_groups(learning.no_punishment)),
@@ -122,6 +127,7 @@ DCPO = (
            needs_groups(learning.rewards_tell_wrong_from_missing)),
     *_honest("C", 10),
     *_ratio("C", 13, "objective"),
+    _unmasked("C15", "OTM loss"),
 )  # fmt: skip
 
 SPECS: dict[str, tuple[Clause, ...]] = {"dapo": DAPO, "grpo": GRPO, "dcpo": DCPO}

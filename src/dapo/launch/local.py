@@ -227,8 +227,8 @@ class LocalRun:
         )
         self.evaluated: dict[int, list[dict[str, Any]]] = {}
 
-    def resume(self) -> None:
-        """Take up the newest whole checkpoint; from the start if there is none yet."""
+    def resume(self, manifest: dict[str, Any]) -> None:
+        """Take up the newest whole checkpoint; from the start if there is none yet. The manifest is today's."""
         checkpoint.clean(self.run.checkpoints)
         found = checkpoint.load_latest(self.run.checkpoints, self.view.say)
         if found is not None:
@@ -239,7 +239,8 @@ class LocalRun:
             self.state.collector.carried = [_group_from_json(g) for g in saved["carried"]]
             self.state.step, self.state.bad_updates = saved["step"], saved["bad_updates"]
         step = self.state.step
-        self.run.events.write("resume", step=step, checkpoint=found.path.name if found else None)
+        today = {key: manifest[key] for key in ("code", "libraries", "hardware")}
+        self.run.events.write("resume", step=step, checkpoint=found.path.name if found else None, **today)
         self.view.say(f"resumed after step {step}" + ("" if found else " (no checkpoint yet: from the start)"))
         for event in read_events(self.run.path / "events.jsonl"):
             if event["kind"] == "eval":
@@ -396,7 +397,7 @@ def start(prepared: Prepared, out: Path, resume: bool, view: StepConsole) -> Loc
         view.say(f"{out} holds no run yet: starting from the beginning")
     local = LocalRun(prepared, run, view)
     if exists:
-        local.resume()
+        local.resume(manifest)
     else:
         run.begin(recipe, manifest)
         run.events.write("start", step=0, problems=len(prepared.prompts))

@@ -30,7 +30,7 @@ def to_score(value: Any) -> Score:
     if isinstance(value, bool):
         return Score("correct" if value else "incorrect", extracted="", why="reward function")  # not: no answer
     if isinstance(value, (int, float)) and math.isfinite(value):
-        return Score("correct" if value > 0 else "incorrect", why="reward function", value=float(value))
+        return Score("correct" if value > 0 else "incorrect", extracted="", why="reward function", value=float(value))
     return Score(
         "ungraded", why=f"the reward function returned {value!r}; a finite number, a bool or a Score is needed"
     )

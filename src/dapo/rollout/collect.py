@@ -76,14 +76,16 @@ class Collected:
 
     `groups`: the groups to train on, in order of submission (`carried` of them from an earlier step). `counted`: those
     that denominators and batch statistics count, which are the same but for filter "drop", where all admitted groups
-    count. `fates`: every group of this step with its fate and the reason. `surplus`: complete informative groups beyond
-    the batch; `to_carry`:
-    those of them that the next step shall train on, no more than a batch.
+    count. `visited`: the groups whose rewards count as a visit to their prompt: all that were graded up to the last
+    admitted one, filtered ones included. `fates`: every group of this step with its fate and the reason. `surplus`:
+    complete informative groups beyond the batch; `to_carry`: those of them that the next step shall train on, no more
+    than a batch.
     `correct_counts`: how many finished groups had 0, 1, .. G correct responses, before filtering.
     """
 
     groups: tuple[Group, ...]
     counted: tuple[Group, ...]
+    visited: tuple[Group, ...]
     fates: tuple[tuple[Group, Fate, str], ...]
     surplus: tuple[Group, ...]
     to_carry: tuple[Group, ...]
@@ -266,6 +268,7 @@ class Collector:
         assert ledger.balanced(), f"the engine lost or repeated responses: {ledger}"
         return Collected(
             groups=tuple(groups),
+            visited=(*flight.carried, *(g for g, fate, _ in fates[:cut] if fate in ("trained", "filtered"))),
             counted=tuple(admitted if self._settings.filter == "drop" else groups),
             fates=tuple(fates),
             surplus=tuple(g for g, fate, _ in fates if fate == "surplus"),

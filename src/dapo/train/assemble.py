@@ -53,9 +53,13 @@ def make_objective(algo: Algo) -> Objective:
 
 
 def loss_weights(sequences: Sequence[Seq], recipe: Recipe, micro_batch_B: Tensor) -> tuple[Tensor, Tensor]:
-    """(weight_B, loss_length_B) of a whole mini-batch, by algo.aggregation; masked responses have loss length 0."""
+    """(weight_B, loss_length_B) of a whole mini-batch, by algo.aggregation; masked responses have loss length 0.
+
+    In float64: a float32 sum of lengths is wrong beyond 16 million tokens.
+    """
     masked = recipe.algo.length == "mask-truncated"
-    length_B = torch.tensor([0.0 if masked and s.truncated else float(len(s.response_ids)) for s in sequences])
+    lengths = [0 if masked and s.truncated else len(s.response_ids) for s in sequences]
+    length_B = torch.tensor(lengths, dtype=torch.float64)
     group_B = torch.tensor([s.group for s in sequences])
     weight_B = {
         "token-mean": lambda: reduce.token_mean(length_B),

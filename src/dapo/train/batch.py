@@ -45,13 +45,15 @@ class MicroBatch:
 class MiniBatch:
     """What one gradient update sees: micro-batches, and the numbers that its loss is divided by.
 
-    groups, responses: those trained. tokens: in the denominators, with filter "drop" those of dropped groups too.
+    groups, responses: those trained. denominator_responses, tokens: in the denominators, with filter "drop" those of
+    dropped groups too. weight_min, weight_max: of the trained tokens.
     """
 
     micro: tuple[MicroBatch, ...]
     aggregation: str
     groups: int
     responses: int
+    denominator_responses: int
     tokens: int
     weight_min: float
     weight_max: float
@@ -119,12 +121,13 @@ def _minibatch(chosen: Sequence[Seq], numbers: list[int], recipe: Recipe, device
         micro_batch_B[[m for _, members in cut for m in members]] = k
     weight_B, loss_length_B = loss_weights(chosen, recipe, micro_batch_B)
     micro = tuple(_micro_batch(cut, chosen, numbers, weight_B, loss_length_B, device) for cut in cuts)
-    used_B = weight_B[loss_length_B > 0]
+    used_B = weight_B[trained][loss_length_B[trained] > 0]
     return MiniBatch(
         micro,
         aggregation=recipe.algo.aggregation,
         groups=len({chosen[i].group for i in trained}),
         responses=len(trained),
+        denominator_responses=len(chosen),
         tokens=int(loss_length_B.sum()),
         weight_min=float(used_B.min()) if len(used_B) else 0.0,
         weight_max=float(used_B.max()) if len(used_B) else 0.0,
@@ -173,7 +176,7 @@ def _micro_batch(
         place_BT=torch.from_numpy(place_BT).to(device),
         mask_BT=torch.from_numpy(in_loss_BT).to(device),
         advantage_B=torch.zeros(len(members), device=device),
-        weight_B=weight_B[members].to(device),
+        weight_B=weight_B[members].float().to(device),
         number_B=torch.tensor([numbers[m] for m in members], device=device),
         length_B=torch.tensor(lengths, device=device),
         logp_gen_BT=torch.from_numpy(logp_gen_BT).to(device),

@@ -170,9 +170,10 @@ def kl_penalty(
 
 def _advantages(state: LoopState, collected: Collected, penalty: dict[int, float] | None) -> list[float]:
     """The advantages of the step's trained sequences, by number; all that counts takes part in batch statistics."""
-    every = state.advantages(collected.counted, penalty)
-    pairs = zip(collected.counted, every, strict=True)
-    return [a for group, values in pairs if in_loss(group, state.recipe) for a in values]
+    smooth = state.recipe.algo.advantage == "smooth"
+    groups = collected.visited if smooth else collected.counted
+    every = {id(group): values for group, values in zip(groups, state.advantages(groups, penalty), strict=True)}
+    return [a for group in collected.counted if in_loss(group, state.recipe) for a in every[id(group)]]
 
 
 def _evaluate(state: LoopState, observer: Observer) -> None:
@@ -200,6 +201,7 @@ def _collect(state: LoopState, observer: Observer) -> Collected:
         ) from None
     except TooManyUngraded as error:
         observer.on_abandoned(state.step + 1, error.collected, str(error))
+        state.collector.carried = list(error.collected.groups)
         observer.on_checkpoint(state.step, state)
         raise
 
@@ -211,7 +213,12 @@ def explain_underfill(collected: Collected, recipe: Recipe) -> str:
     finished = max(1, sum(counts.values()))
     wrong, right = counts.get(0, 0) / finished, counts.get(g, 0) / finished
     histogram = ", ".join(f"{k}/{g}: {n}" for k, n in counts.items())
-    if wrong >= right:
+    lost = sum(fate == "failed" for _, fate, _ in collected.fates)
+    if lost > finished / 2:
+        advice = (
+            f"the verifier cannot grade: {lost} groups had fewer than two graded responses; look at `why` in rollouts/"
+        )
+    elif wrong >= right:
         advice = (
             "the problems are too hard or the verifier rejects right answers: look at rollouts/, then use easier data"
         )

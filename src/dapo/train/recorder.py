@@ -93,6 +93,7 @@ def _updates(result: StepResult) -> list[dict[str, Any]]:
                 "aggregation": batch.aggregation,
                 "groups": batch.groups,
                 "responses": batch.responses,
+                "denominator_responses": batch.denominator_responses,
                 "denominator_tokens": batch.tokens,
                 "weight_min": batch.weight_min,
                 "weight_max": batch.weight_max,
@@ -108,6 +109,13 @@ def _gap(trained: Iterable[tuple[Rollout, tuple[float, ...]]]) -> dict[str, floa
     """|logp_old (trainer) - logp_gen (engine)| over the trained tokens: mean and maximum, in nats."""
     gaps = [abs(old - gen) for r, logp in trained for old, gen in zip(logp, r.completion.logp_gen, strict=True)]
     return {"mean": _mean(gaps), "max": max(gaps, default=None)}
+
+
+def _utilisation(collected: Collected, advantages: Sequence[float]) -> float | None:
+    """DCPO's response utilisation ratio: responses with an advantage other than 0, of those generated to the end."""
+    generated = sum(len(g.rollouts) for g in finished_groups(collected))
+    carried = sum(len(g.graded) for g in collected.groups[: collected.carried])
+    return _share(sum(a != 0 for a in advantages), generated + carried)
 
 
 def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, Any]:
@@ -145,6 +153,11 @@ def record_step(run: RunDir, recipe: Recipe, result: StepResult) -> dict[str, An
         "clip_high": _share(observed.clip_high, observed.tokens),
         "prob_clip_high": _share(observed.prob_clip_high, observed.clip_high),
         "loss": _mean([u.loss for u in result.updates]),
+        "utilisation": _utilisation(collected, result.advantages),
+        "clipped": _share(
+            observed.clip_high + observed.clip_low + observed.clip_dual + observed.clip_far, observed.tokens
+        ),
+        "kl_penalised": len(penalty),
         "first_ratio_deviation": first if not collected.carried else None,
         "gap": _gap((r, rows[n]) for n, (_, r) in enumerate(places)),
         "updates": _updates(result),

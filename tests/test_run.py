@@ -132,7 +132,7 @@ def test_the_manifest_names_what_a_claim_needs(run):
     assert manifest["algorithm"]["clip"] == {"rule": "fixed", "eps_low": 0.2, "eps_high": 0.28, "dual_clip": 0.0}
     assert manifest["algorithm"]["loss_aggregation"] == "token-mean" == manifest["algorithm"]["token_level_reading"]
     assert manifest["algorithm"]["known_as"] == "DAPO"
-    assert manifest["reward"]["verifier"]["version"] == "dapo 0.1.0"
+    assert manifest["reward"]["verifier"]["version"] == "dapo 0.2.0"
     assert manifest["model"]["weights_sha256"]["model.safetensors"]
     assert manifest["reward"]["verifier"]["name"] == "dapo_math"
     assert manifest["data"]["fingerprint"]

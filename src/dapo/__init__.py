@@ -1,3 +1,3 @@
 """Reinforcement learning with verifiable rewards for language models: DAPO, with GRPO beside it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -14,7 +14,7 @@ from dapo.launch.local import prepare, start
 
 SMALL = {
     "train.steps": 2, "train.save_every": 2, "rollout.prompts_per_step": 4, "train.updates_per_step": 2,
-    "eval.suites": [], "train.warmup_steps": 0,
+    "eval.suites": [], "train.warmup_steps": 0, "launch.threads": 1,
 }  # fmt: skip
 GAP_LIMIT = 1e-3
 

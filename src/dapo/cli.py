@@ -144,9 +144,8 @@ def check(
 def _as_recipe(target: str) -> Recipe | None:
     """A recipe of ours: a TOML file with [algo] base, or a packaged one; None for other files. Errors: exit 2."""
     path = Path(target)
-    if path.is_file():
-        ours = path.suffix == ".toml" and is_recipe(path)
-        return _read(target, None)[1] if ours else None
+    if path.is_file() and not (path.suffix == ".toml" and is_recipe(path)):
+        return None
     return _read(target, None)[1]
 
 

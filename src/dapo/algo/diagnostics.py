@@ -71,6 +71,10 @@ def _largest(a: float, b: float) -> float:
     return math.nan if math.isnan(a) or math.isnan(b) else max(a, b)
 
 
+def _smallest(a: float, b: float) -> float:
+    return -_largest(-a, -b)
+
+
 def _largest_of_each(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(map(_largest, a, b))
 
@@ -79,15 +83,10 @@ def _smallest_of_each(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float
     return tuple(map(_smallest, a, b))
 
 
-def _smallest(a: float, b: float) -> float:
-    return -_largest(-a, -b)
-
-
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "cut_dual": _smallest,
-    "moved": _largest,
-    "deviation": _largest, "spread": _largest, "passed_dual": _largest, "passed_high": _largest_of_each,
-    "cut_high": _smallest_of_each, "passed_low": _smallest_of_each, "cut_low": _largest_of_each,
+    "deviation": _largest, "moved": _largest, "spread": _largest, "passed_dual": _largest, "cut_dual": _smallest,
+    "passed_high": _largest_of_each, "cut_high": _smallest_of_each, "passed_low": _smallest_of_each,
+    "cut_low": _largest_of_each,
 }  # fmt: skip
 
 

@@ -1,18 +1,16 @@
 """Clauses about the loss as a whole: denominators, the KL term, updates, the ledger; from events, checked on rollouts."""
 
 import math
-from collections.abc import Callable
 
 from dapo.config import TOKEN_LEVEL
-from dapo.conformance.clipping import TOLERANCE, Result
+from dapo.conformance.clipping import TOLERANCE, Judge, Result, needs_updates
 from dapo.conformance.evidence import Evidence
 
 
+@needs_updates
 def token_level(e: Evidence) -> Result:
     """Tokens weigh the same, whatever their response; which reading of "token-level" it was."""
     readings = {u["aggregation"] for u in e.updates}
-    if not readings:
-        return "not shown", "no update"
     if others := readings - set(TOKEN_LEVEL):
         return "fail", f"losses were aggregated as {', '.join(sorted(others))}"
     for u in e.updates:
@@ -32,7 +30,7 @@ def token_level(e: Evidence) -> Result:
     return "pass", f"reading token-mean: equal weights 1 / (tokens of the mini-batch) in {len(e.updates)} updates"
 
 
-def weights_follow_length(kind: str, meaned: bool) -> Callable[[Evidence], Result]:
+def weights_follow_length(kind: str, meaned: bool) -> Judge:
     """Token weights are 1 / length of the response; `meaned`: over the number of responses too.
 
     The largest and smallest weights that a step used are compared with its recorded lengths.
@@ -43,10 +41,10 @@ def weights_follow_length(kind: str, meaned: bool) -> Callable[[Evidence], Resul
         if kinds - {kind}:
             return "fail", f"losses were aggregated as {', '.join(sorted(kinds))}"
         checked = False
-        for s in (s for s in e.steps if s["step"] in e.recorded and s["updates"]):
+        for s in (s for s in e.recorded_steps if s["updates"]):
             masked = e.recipe.algo.length == "mask-truncated"
-            rows = [r for r in e.in_loss(s["step"]) if not (masked and r["finish"] == "length")]
-            lengths = [r["length"] for r in rows if r["length"] > 0]
+            rows = [r for g in e.of(s) if g.has("trained") for r in g.in_loss if r["length"] > 0]
+            lengths = [r["length"] for r in rows if not (masked and r["finish"] == "length")]
             each = [(u["denominator_responses"] if meaned else 1, u) for u in s["updates"] if u["weight_max"] > 0]
             if not lengths or not each:
                 continue
@@ -64,8 +62,8 @@ def weights_follow_length(kind: str, meaned: bool) -> Callable[[Evidence], Resul
 
 def denominators_match_rollouts(e: Evidence) -> Result:
     """Every token of every trained response is in the loss, truncated or not."""
-    for s in (s for s in e.steps if s["step"] in e.recorded):
-        rows = [r for g in e.trained if g.step == s["step"] for r in g.graded]
+    for s in e.recorded_steps:
+        rows = [r for g in e.of(s) if g.has("trained") for r in g.graded]
         used, there = sum(u["denominator_tokens"] for u in s["updates"]), sum(r["length"] for r in rows)
         if used != there:
             return "fail", f"step {s['step']}: {used} tokens in the losses, {there} in trained responses"
@@ -75,10 +73,9 @@ def denominators_match_rollouts(e: Evidence) -> Result:
     return "pass", f"every trained token is in the loss, those of {cut} truncated responses included"
 
 
+@needs_updates
 def no_kl(e: Evidence) -> Result:
     """No divergence from a reference model, neither in the loss nor in the reward."""
-    if not e.updates:
-        return "not shown", "no update"
     used = [u for u in e.updates if u["kl_coef"] != 0]
     if used:
         return "fail", f"a KL term with coefficient {used[0]['kl_coef']:g} was in {len(used)} updates"
@@ -90,10 +87,9 @@ def no_kl(e: Evidence) -> Result:
     return "pass", f"no KL term in {len(e.updates)} updates, none in the rewards"
 
 
+@needs_updates
 def kl_in_loss(e: Evidence) -> Result:
     """GRPO: k3 in the loss, beta 0.04."""
-    if not e.updates:
-        return "not shown", "no update"
     used = {(u["kl_coef"], u["objective"]["kl"]) for u in e.updates}
     if used != {(0.04, "k3")}:
         seen = ", ".join(f"{kind} with coefficient {c:g}" for c, kind in sorted(used))
@@ -129,8 +125,8 @@ def ledger_adds_up(e: Evidence) -> Result:
             total, made = sum(s["ledger"][fate][unit] for fate in fates), s["ledger"]["generated"][unit]
             if total != made:
                 return "fail", f"step {s['step']}: {total} {unit} have a fate, {made} were generated"
-    for s in (s for s in e.steps if s["step"] in e.recorded):
-        rows = [r for g in e.groups if g.step == s["step"] for r in g.rows if not r["carried"]]
+    for s in e.recorded_steps:
+        rows = [r for g in e.of(s) for r in g.rows if not r["carried"]]
         for fate in fates:
             mine = [r["length"] for r in rows if r["fate"] == fate]
             said = (s["ledger"][fate]["responses"], s["ledger"][fate]["tokens"])

@@ -11,10 +11,20 @@ from collections.abc import Callable
 from dapo.conformance.evidence import Evidence, Json
 
 Result = tuple[str, str]  # (pass | fail | not shown, evidence)
+Judge = Callable[[Evidence], Result]
 Formula = Callable[[float], tuple[float, float]]  # old probability -> (low, high)
 TOLERANCE = 1e-6
 ROUNDING = 1e-4  # of a float32 ratio against a bound in float64
 EDGES = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)  # of the bins; events hold one value for each bin
+
+
+def needs_updates(judge: Judge) -> Judge:
+    """Nothing is shown where no update was made."""
+
+    def guarded(e: Evidence) -> Result:
+        return judge(e) if e.updates else ("not shown", "no update")
+
+    return guarded
 
 
 def fixed(eps_low: float, eps_high: float) -> Formula:
@@ -61,10 +71,9 @@ def _first(e: Evidence, look: Callable[[Json, Formula], str | None], formula: Ca
     return next((found for u in e.updates if (found := look(u, formula(*_eps(u))))), "")
 
 
+@needs_updates
 def upper_bound_is_raised(e: Evidence) -> Result:
     """Clip-Higher: the upper bound is farther from 1 than the lower one, acted, and where it says."""
-    if not e.updates:
-        return "not shown", "no update"
     symmetric = [u for u in e.updates if _eps(u)[1] <= _eps(u)[0] + TOLERANCE]
     if symmetric:
         return "fail", f"eps_low {_eps(symmetric[0])[0]:g}, eps_high {_eps(symmetric[0])[1]:g}: not raised"
@@ -91,10 +100,9 @@ def lower_bound_holds(e: Evidence) -> Result:
     return "pass", f"{clipped:.0f} tokens were clipped below"
 
 
+@needs_updates
 def symmetric_clip(e: Evidence) -> Result:
     """GRPO: 1 - eps to 1 + eps, and where it says."""
-    if not e.updates:
-        return "not shown", "no update"
     uneven = [u for u in e.updates if abs(_eps(u)[0] - _eps(u)[1]) > TOLERANCE]
     if uneven:
         return "fail", f"eps_low {_eps(uneven[0])[0]:g}, eps_high {_eps(uneven[0])[1]:g}: not symmetric"
@@ -106,10 +114,9 @@ def symmetric_clip(e: Evidence) -> Result:
     return "pass", f"{clipped:.0f} tokens were clipped, all outside 1 - eps to 1 + eps"
 
 
+@needs_updates
 def bounds_follow_the_probability(e: Evidence) -> Result:
     """DCPO: rare tokens have wider bounds, by the formula."""
-    if not e.updates:
-        return "not shown", "no update"
     if wrong := _first(e, _contradiction_above, adaptive) or _first(e, _contradiction_below, adaptive):
         return "fail", wrong
     widest = max(max(u["passed_high"]) for u in e.updates)
@@ -124,12 +131,11 @@ def bounds_follow_the_probability(e: Evidence) -> Result:
     )
 
 
-def clip_values(rule: str, low: float, high: float) -> Callable[[Evidence], Result]:
+def clip_values(rule: str, low: float, high: float) -> Judge:
     """The numbers of the paper, as every update used them."""
 
+    @needs_updates
     def judge(e: Evidence) -> Result:
-        if not e.updates:
-            return "not shown", "no update"
         for u in e.updates:
             seen = (u["objective"]["bounds"], *_eps(u))
             if seen[0] != rule or abs(seen[1] - low) > TOLERANCE or abs(seen[2] - high) > TOLERANCE:
@@ -153,17 +159,16 @@ def ratio_of_each_token(e: Evidence) -> Result:
     return "pass", f"weights of tokens within one response differed by up to {spread:.3f}"
 
 
+@needs_updates
 def no_other_clip(e: Evidence) -> Result:
     """The clip acts for A > 0 above and for A < 0 below, nowhere else."""
-    if not e.updates:
-        return "not shown", "no update"
     dual, far = e.total("clip_dual"), e.total("clip_far")
     if dual or far:
         return "fail", f"{dual:.0f} tokens with A < 0 were cut above (dual clip), {far:.0f} with A > 0 below"
     return "pass", "no token with A < 0 was cut above, none with A > 0 below"
 
 
-def cap_for_negative_advantages(limit: float) -> Callable[[Evidence], Result]:
+def cap_for_negative_advantages(limit: float) -> Judge:
     """The ratio of tokens with A < 0 is capped at `limit`, neither above nor below it."""
 
     def judge(e: Evidence) -> Result:

@@ -71,19 +71,26 @@ class Evidence:
         """A sum over all updates."""
         return float(sum(u[name] for u in self.updates))
 
-    def in_loss(self, step: int) -> list[Json]:
-        """The responses of a recorded step that were given an advantage."""
-        return [r for g in self.trained if g.step == step for r in g.in_loss]
-
     @cached_property
     def groups(self) -> list[GroupRows]:
         """All recorded groups of the run's steps; empty if rollouts were not recorded."""
         return list(self._read_groups())
 
     @cached_property
-    def recorded(self) -> set[int]:
+    def _by_step(self) -> dict[int, list[GroupRows]]:
+        out: dict[int, list[GroupRows]] = {}
+        for group in self.groups:
+            out.setdefault(group.step, []).append(group)
+        return out
+
+    def of(self, step: Json) -> list[GroupRows]:
+        """The recorded groups of a step, in order; empty if its rollouts were not recorded."""
+        return self._by_step.get(step["step"], [])
+
+    @cached_property
+    def recorded_steps(self) -> list[Json]:
         """The steps whose rollouts were recorded."""
-        return {g.step for g in self.groups}
+        return [s for s in self.steps if self.of(s)]
 
     @cached_property
     def trained(self) -> list[GroupRows]:

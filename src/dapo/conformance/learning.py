@@ -1,15 +1,13 @@
 """Clauses about what is learned from: groups, rewards, punishments, advantages; from the recorded rollouts."""
 
 import math
-from collections.abc import Callable
 from statistics import fmean, pvariance, stdev
 
 from dapo.algo.filters import is_informative
 from dapo.algo.length import soft_overlong_punishment
-from dapo.conformance.clipping import TOLERANCE, Result
+from dapo.conformance.clipping import TOLERANCE, Judge, Result
 from dapo.conformance.evidence import Evidence, GroupRows, Json
 
-Judge = Callable[[Evidence], Result]
 UNRECORDED = "not recorded:"  # how the evidence begins where it is the record that lacks something, not the occasion
 
 
@@ -17,7 +15,7 @@ def needs_groups(judge: Judge) -> Judge:
     """What the recorded rollouts contradict fails; nothing is shown unless those of every step were recorded."""
 
     def guarded(e: Evidence) -> Result:
-        lost = [s["step"] for s in e.steps if s["step"] not in e.recorded]
+        lost = [s["step"] for s in e.steps if not e.of(s)]
         if not e.groups:
             return "not shown", f"{UNRECORDED} no rollouts at all"
         result = judge(e)
@@ -59,8 +57,8 @@ def dropped_groups_are_replaced(e: Evidence) -> Result:
     """Every step trained on a full batch although groups were dropped."""
     n = e.recipe.rollout.prompts_per_step
     dropped = sum(s["groups"]["all_right"] + s["groups"]["all_wrong"] for s in e.steps)
-    for s in (s for s in e.steps if s["step"] in e.recorded):
-        there = sum(g.step == s["step"] for g in e.trained)
+    for s in e.recorded_steps:
+        there = sum(g.has("trained") for g in e.of(s))
         if there != s["groups"]["kept"]:
             return "fail", f"step {s['step']}: {s['groups']['kept']} groups are said to be trained, {there} were"
     short = [s for s in e.steps if s["groups"]["kept"] < n]
@@ -194,7 +192,7 @@ def _smooth(rewards: list[float], i: int, mean: float, var: float) -> tuple[list
 
 def advantages_are_smooth(e: Evidence) -> Result:
     """Smooth advantage standardisation, recomputed from every visit to every prompt."""
-    if len(e.recorded) < len(e.steps):
+    if len(e.recorded_steps) < len(e.steps):
         return "not shown", f"{UNRECORDED} visits cannot be counted where steps are missing"
     visits: dict[str, tuple[int, float, float]] = {}
     again = alive = 0

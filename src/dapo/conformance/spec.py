@@ -7,12 +7,10 @@ Section numbers: DAPO, arXiv 2503.14476; GRPO, arXiv 2402.03300; DCPO, arXiv 250
 are added at the end.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from dapo.conformance import accounting, clipping, learning
-from dapo.conformance.clipping import Result
-from dapo.conformance.evidence import Evidence
+from dapo.conformance.clipping import Judge
 from dapo.conformance.learning import needs_groups, needs_resampling
 
 
@@ -25,7 +23,7 @@ class Clause:
     rule: str
     source: str
     core: bool
-    judge: Callable[[Evidence], Result]
+    judge: Judge
     occasional: bool = False
 
 
@@ -36,7 +34,7 @@ def _advantage(number: str, source: str) -> Clause:
 
 def _honest(letter: str, first: int) -> tuple[Clause, ...]:
     """What every run shows or contradicts, whatever the algorithm."""
-    rows: tuple[tuple[str, str, Callable[[Evidence], Result]], ...] = (
+    rows: tuple[tuple[str, str, Judge], ...] = (
         ("old policy", "the ratio is 1 on the first update of a step", accounting.old_policy_is_the_trainers),
         ("on-policy samples", "responses come from the step's policy", needs_groups(learning.samples_are_current)),
         ("ledger", "every generated token has one fate", accounting.ledger_adds_up),

@@ -12,7 +12,7 @@ TRL_KEYS = {
 }  # fmt: skip
 KNOWN_REWARDS = {"accuracy_reward", "think_format_reward", "reasoning_accuracy_reward"}  # TRL's own that ignore length
 PUNISHMENT = "get_soft_overlong_punishment"
-SENTENCE_RATIO = "importance_sampling_level"
+RATIO_LEVEL = "importance_sampling_level"
 
 
 def is_trl(c: Config) -> bool:
@@ -44,27 +44,24 @@ def view_trl(c: Config) -> Config:
 
 def inspect_trl(c: Config) -> list[Finding]:
     """Section 2 of the mapping."""
-    unsloth = any(w.partition(".")[0] == "unsloth" for w in c.words) and c.get("loss_type", "bnpo") == "dapo"
+    imported = any(w.partition(".")[0] == "unsloth" for w in c.words)
+    unsloth = imported and c.get("loss_type", "bnpo") == "dapo"
     overlong = _trl_overlong(c)
     masked = True if unsloth else c.get("mask_truncated_completions", False)
     mask = p.both_overlong(overlong, masked, p.show(c, "mask_truncated_completions", False))
     return [
         *(_unsloth_clip(c) if unsloth else [p.clip_higher(c, "epsilon", "epsilon_high")]),
         _trl_sampling(c),
-        _dated(p.switch(c, p.TOKENS, "loss_type", "dapo", _trl_default(c, "dapo", "bnpo"),
+        _dated(p.switch(c, p.TOKENS, "loss_type", "dapo", "bnpo" if imported else "dapo",
                "dapo (tokens of the global batch)", "bnpo divides by the tokens of a local batch, grpo by responses")),
         overlong,
-        _dated(p.zero(c, p.KL, {"beta": _trl_default(c, 0.0, 0.001)})),
+        _dated(p.zero(c, p.KL, {"beta": 0.001 if imported else 0.0})),
         p.switch(c, p.STD, "scale_rewards", ("group", True), "group", "divided by the group's standard deviation"),
         mask,
-        *p.token_ratio(c, SENTENCE_RATIO, "token", ("token",)),
+        *p.token_ratio(c, RATIO_LEVEL, "token", ("token",)),
         *(p.other(c, "vllm_importance_sampling_correction", True, "weights pi_old / pi_engine in the loss")
           if c.get("use_vllm", False) is True else []),
     ]  # fmt: skip
-
-
-def _trl_default(c: Config, trl: Any, unsloth: Any) -> Any:
-    return unsloth if any(w.partition(".")[0] == "unsloth" for w in c.words) else trl
 
 
 def _dated(found: Finding) -> Finding:
@@ -157,7 +154,7 @@ def inspect_swift(c: Config) -> list[Finding]:
         p.zero(c, p.KL, {"beta": 0.04}),
         p.switch(c, p.STD, "scale_rewards", ("group", True), "group", "divided by the group's standard deviation"),
         p.both_overlong(overlong, c.get("overlong_filter", False), p.show(c, "overlong_filter", False)),
-        *p.token_ratio(c, SENTENCE_RATIO, "token", ("token",)),
+        *p.token_ratio(c, RATIO_LEVEL, "token", ("token",)),
         *p.other(c, "rollout_importance_sampling_mode", None, "weights pi_old / pi_engine in the loss"),
     ]
 

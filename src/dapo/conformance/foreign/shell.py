@@ -157,7 +157,7 @@ class _Parser:
             self._run_inside(words[shells[0] + 2])
 
     def _run_inside(self, text: str) -> None:
-        """A script within a word: bash -c "...". It is shorter than what holds it, so this ends."""
+        """A script within a word: bash -c "...". One that runs itself ends in a RecursionError, which `read` reports."""
         _Parser(text, self._script).run()
 
     def _assign(self, found: re.Match[str]) -> None:

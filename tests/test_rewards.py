@@ -1,5 +1,6 @@
 """Verifiers, and what happens when a user's reward function misbehaves."""
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ from dapo.rewards.verifier import identity, make_verifier
 from dapo.types import Problem
 
 P540 = Problem("p", "", "540")
+CASES = [json.loads(line) for line in (Path(__file__).parent / "verifier" / "cases.jsonl").read_text().splitlines()]
+UNEXPLAINED = {"18", "计划的比例为13/28", "$(\\begin{pmatrix}-\\frac{7}{4}&-2\\\\4&\\frac{1}{4}\\\\\\end{pmatrix})$"}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,33 @@ P540 = Problem("p", "", "540")
 )
 def test_dapo_math_is_the_reference_rule(text, outcome):
     assert dapo_math.grade(P540, text).outcome == outcome
+
+
+def last_box(text):
+    """What the last \\boxed{...} of the last 100 characters holds, to the letter: the reference code's strict rule."""
+    inside = text[-100:].rpartition("\\boxed{")[2] if "\\boxed{" in text[-100:] else ""
+    depth = 1
+    for i, c in enumerate(inside):
+        depth += (c == "{") - (c == "}")
+        if depth == 0:
+            return inside[:i]
+    return None
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_dapo_math_on_the_shared_cases(case):
+    """The field `dapo_math` reads a reply without an answer line in another way than training does (docs/LOG.md)."""
+    problem, text = Problem("p", "", case["gold"]), case["response"]
+    trained = dapo_math.grade(problem, text).outcome
+    if dapo_math.ANSWER.search(text):
+        assert trained == case["dapo_math"]
+        return
+    assert trained == "incorrect"
+    if "\\boxed{" in text:
+        field = "correct" if last_box(text) == case["gold"] else "incorrect"
+    else:
+        field = dapo_math.grade(problem, f"Answer: {text}").outcome
+    assert (field == case["dapo_math"]) == (text not in UNEXPLAINED)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ def test_the_public_surface_is_what_it_was():
 
     commands = {c.name or c.callback.__name__ for c in app.registered_commands}
     assert commands == {"train", "check", "eval", "selftest"}
+    assert {g.name for g in app.registered_groups} == {"reward"}
     assert list(Recipe.model_fields) == [
         "model", "data", "reward", "rollout", "sampling", "algo", "train", "eval", "record", "launch",
     ]  # fmt: skip

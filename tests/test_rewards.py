@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dapo.cli import app
 from dapo.rewards import dapo_math, number
 from dapo.rewards.verifier import identity, make_verifier
 from dapo.types import Problem
@@ -180,3 +182,54 @@ def test_names_that_mean_nothing_are_refused():
             make_verifier(name, 1.0)
     assert identity("dapo_math")["source_sha256"] != identity("number")["source_sha256"]
     assert sys.modules.get("no_such_module_here") is None
+
+
+def reward_test(*arguments):
+    return CliRunner().invoke(app, ["reward", "test", *map(str, arguments)])
+
+
+def test_reward_test_says_what_was_extracted_and_why(tmp_path):
+    file = tmp_path / "replies.jsonl"
+    rows = [
+        {"gold": "4", "response": "Answer: 4"},
+        {"answer": 4, "text": "Answer: 5\ud800"},
+        {"gold": "4", "response": "4"},
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    done = reward_test("--verifier", "dapo_math", file)
+    assert done.exit_code == 0
+    first, second, third, counts = done.stdout.splitlines()
+    assert first == "line 1: correct | extracted '4' | gold '4' | equal after normalisation"
+    assert second.startswith("line 2: incorrect | extracted '5\\ud800'")
+    assert third == "line 3: incorrect | extracted nothing | gold '4' | no 'Answer:' in the last 300 characters"
+    assert counts == "1 correct, 2 incorrect, 0 ungraded"
+    as_json = json.loads(reward_test("--json", "--verifier", "number", file).stdout)
+    assert as_json["counts"] == {"correct": 1, "incorrect": 2}
+    assert as_json["verdicts"][2]["extracted"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "verifier", "says"),
+    [
+        ("", "number", "has no lines"),
+        ("[1]", "number", "line 1 is not a JSON object"),
+        ("\n{", "number", "line 2 is not JSON"),
+        ('{"gold": 4}', "number", "none of the fields response"),
+        ('{"response": "4"}', "number", "none of the fields gold"),
+        ('{"gold": "4", "response": "4"}', "nothing", "reward.verifier = 'nothing' is unknown"),
+    ],
+)
+def test_reward_test_refuses_bad_files_with_the_line(tmp_path, content, verifier, says):
+    file = tmp_path / "replies.jsonl"
+    file.write_text(content)
+    done = reward_test("--verifier", verifier, file)
+    assert done.exit_code == 2
+    assert says in done.stderr
+
+
+def test_reward_test_shows_a_failing_function(stub, tmp_path):
+    file = tmp_path / "replies.jsonl"
+    file.write_text('{"gold": "4", "response": "nan"}\n{"gold": "4", "response": "score"}')
+    done = reward_test("--verifier", "python:reward_stubs:behave", file)
+    assert "line 1: ungraded" in done.stdout
+    assert "line 2: correct value 0.5 | extracted '7'" in done.stdout

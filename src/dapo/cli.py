@@ -19,6 +19,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+reward_app = typer.Typer(help="Look at how replies are graded.", no_args_is_help=True)
+app.add_typer(reward_app, name="reward")
 FAILED, USAGE, NOT_AS_CLAIMED, RESUMABLE = 1, 2, 3, 75
 RecipeArgument = Annotated[str, typer.Argument(help="a recipe file, or the name of a packaged recipe")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value ...")]
@@ -243,6 +245,33 @@ def evaluate_command(
         print(json.dumps(summaries, indent=1))
     else:
         Console().print(evaluation_table([], summaries))
+
+
+@reward_app.command(name="test")
+def reward_test(
+    file: Annotated[Path, typer.Argument(help='JSONL, each line like {"gold": "4", "response": "Answer: 4"}')],
+    verifier: Annotated[str, typer.Option(help="as reward.verifier: dapo_math, number, or python:MODULE:FUNCTION")],
+    time_limit: Annotated[float, typer.Option(help="wall limit for a python reward, in seconds", min=0.001)] = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Grade the replies of a file: what was extracted, the verdict, and why, for each line."""
+    from collections import Counter
+
+    from dapo.launch.reward_test import grade_file
+
+    try:
+        verdicts = grade_file(verifier, file, time_limit)
+    except (ValueError, OSError) as error:
+        _fail(str(error), USAGE)
+    counts = Counter(v["outcome"] for v in verdicts)
+    if as_json:
+        print(json.dumps({"verifier": verifier, "counts": counts, "verdicts": verdicts}, indent=1))
+        return
+    for v in verdicts:
+        value = "" if v["value"] is None else f" value {v['value']:g}"
+        extracted = "nothing" if v["extracted"] is None else ascii(v["extracted"])
+        print(f"line {v['line']}: {v['outcome']}{value} | extracted {extracted} | gold {v['gold']!a} | {v['why']}")
+    print(", ".join(f"{counts[o]} {o}" for o in ("correct", "incorrect", "ungraded")))
 
 
 @app.command()

@@ -17,6 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from dapo.data.arithmetic import APPLY, generate
+from dapo.launch.local import exact_matmul_precision
 
 SPECIAL = ["<pad>", "<eos>", "<q>", "<a>"]
 VOCABULARY = SPECIAL + list("0123456789+-=;") + ["Answer:"]
@@ -102,7 +103,7 @@ def train(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 def main() -> None:
     out = Path(sys.argv[1])
     torch.set_num_threads(2)
-    torch.set_float32_matmul_precision("medium")
+    torch.set_float32_matmul_precision(exact_matmul_precision())
     torch.use_deterministic_algorithms(True)
     tokenizer = make_tokenizer()
     model = train(tokenizer)

@@ -90,14 +90,18 @@ def _from_file(path: Path, fields: Fields) -> Iterator[Problem]:
             f"data.source = {str(path)!r} is not a file; give a .jsonl or .parquet file, or arithmetic:TASK with one of "
             f"{', '.join(sorted(arithmetic.TASKS))}"
         )
-    rows = {".jsonl": _jsonl_rows, ".parquet": _parquet_rows}.get(path.suffix)
+    rows = {".jsonl": jsonl_rows, ".parquet": _parquet_rows}.get(path.suffix)
     if rows is None:
         raise ValueError(f"data.source = {str(path)!r}: {path.suffix or 'no'} suffix is not .jsonl or .parquet")
     for number, row in rows(path):
         yield _problem(row, fields, f"{path.name}:{number}")
 
 
-def _jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def jsonl_rows(path: Path, key: str = "data.source: ") -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each line that is not blank; a byte order mark is no data.
+
+    Errors: ValueError naming file and line, after `key`, if it is not UTF-8, not JSON, or no JSON object.
+    """
     for number, raw in enumerate(path.read_bytes().split(b"\n"), start=1):
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -106,11 +110,11 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(raw.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise ValueError(f"data.source: {path.name}, line {number} is not UTF-8 ({error.reason})") from None
+            raise ValueError(f"{key}{path.name}, line {number} is not UTF-8 ({error.reason})") from None
         except json.JSONDecodeError as error:
-            raise ValueError(f"data.source: {path.name}, line {number} is not JSON ({error.msg})") from None
+            raise ValueError(f"{key}{path.name}, line {number} is not JSON ({error.msg})") from None
         if not isinstance(row, dict):
-            raise ValueError(f"data.source: {path.name}, line {number} is not a JSON object")
+            raise ValueError(f"{key}{path.name}, line {number} is not a JSON object")
         yield number, row
 
 

@@ -1,10 +1,10 @@
 """Grade the replies of a file and say why: for people whose scores are all 0."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dapo.data.sources import jsonl_rows
 from dapo.rewards.verifier import make_verifier
 from dapo.types import Problem, Score
 
@@ -13,20 +13,13 @@ REPLY, GOLD = ("response", "text", "completion"), ("gold", "answer")
 
 def _cases(path: Path) -> Iterator[tuple[int, Problem, str]]:
     """(line number, problem, reply) of each line. Errors: ValueError naming file, line and field."""
-    for number, raw in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not raw.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(raw.decode("utf-8-sig"))
-        except ValueError as error:
-            raise ValueError(f"{where} is not JSON in UTF-8 ({error})") from None
-        if not isinstance(row, dict):
-            raise ValueError(f'{where} is not a JSON object; write {{"gold": "4", "response": "Answer: 4"}}')
+    for number, row in jsonl_rows(path, key=""):
         reply, gold = (next((str(row[k]) for k in names if row.get(k) is not None), None) for names in (REPLY, GOLD))
         if reply is None or gold is None:
             missing = REPLY if reply is None else GOLD
-            raise ValueError(f"{where} has none of the fields {', '.join(missing)}; it has {sorted(row)}")
+            raise ValueError(
+                f"{path.name}, line {number} has none of the fields {', '.join(missing)}; it has {sorted(row)}"
+            )
         yield number, Problem(str(row.get("id", number)), str(row.get("problem", "")), gold), reply
 
 
